@@ -33,10 +33,9 @@ def placement_param() -> Any:
             "anywhere": "Any free GPUs",
         },
         help=(
-            "pack: fullest nodes first. fewest: as few nodes as possible now."
-            " consolidate: wait for as few nodes as an empty cluster needs, fullest"
-            " first (best fit). first_fit: as consolidate, lowest node number first."
-            " spread: emptiest nodes first, evenly. anywhere: any free GPUs, lowest node"
+            "pack: fullest nodes first. fewest: as few nodes as possible now. consolidate: as few"
+            " as an empty cluster needs, else wait, fullest first (best fit). first_fit: the same,"
+            " lowest number first. spread: emptiest first, evenly. anywhere: any free GPUs, lowest"
             " number first."
         ),
     )
@@ -53,7 +52,7 @@ def types_param() -> Any:
             "slowest_that_fits": "Slowest first",
             "cheapest": "Cheapest first",
         },
-        help="Which GPU type to try first on a mixed cluster: by speed or by price.",
+        help="GPU type to try first on a mixed cluster: by speed or by price.",
     )
 
 
@@ -626,10 +625,7 @@ def wait_for_type_param() -> Any:
         unit="s",
         low=0,
         high=1e7,
-        help=(
-            "How long after submission a job waits for the first type of `types` even"
-            " if another type has room; then it takes any type."
-        ),
+        help=("Time after submission until a job takes another type than the first of `types`."),
     )
 
 

@@ -31,8 +31,8 @@ def tenant_param() -> Any:
             **{column: word.capitalize() for column, word in TENANT_NOUNS.items()},
         },
         help=(
-            "Column of the tenant of a job; auto = the first of vc, account, partition,"
-            " user and qos with several names."
+            "Column of the tenant; auto = the first of vc, account, partition, user and qos"
+            " with several names."
         ),
     )
 

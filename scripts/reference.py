@@ -1,12 +1,13 @@
-"""Generate pages and tables from the code: contract, policies, metrics and README's policies."""
+"""Generate pages and tables from the code: contract, policies, glossary and metrics."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import cleandoc, signature
+from itertools import groupby
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
@@ -19,6 +20,7 @@ from allocators.nesting import Composite  # noqa: E402
 from sim import contract  # noqa: E402
 from sim.contract import Allocator, ParamInfo, Spec, parameters  # noqa: E402
 from sim.metrics.registry import METRICS  # noqa: E402
+from trainyard.labs.lessons import glossary  # noqa: E402
 
 CONTRACT: Final[Mapping[str, tuple[str, ...]]] = {
     "A policy": ("Allocator", "Needs", "Cadence", "Card", "Plan", "QueueRule"),
@@ -70,8 +72,7 @@ def contract_page() -> str:
         "",
         "Generated from `sim.contract` by `scripts/reference.py`. To write a policy step by step:"
         " [add an allocator](../how-to/add-an-allocator.md).",
-        "",
-        *_paragraphs(contract.__doc__),
+        *_paragraphs(contract.__doc__)[1:],
     ]
     for title, names in CONTRACT.items():
         lines += ["", f"## {title}"]
@@ -89,13 +90,9 @@ def policies_page() -> str:
         "",
         "Generated from the registry by `scripts/reference.py`.",
         "",
-        "| goal | policies |",
-        "|---|---|",
-        *(f"| {goal} | {', '.join(names)} |" for goal, names in _by_goal().items()),
+        "Shared parameters mean the same in every policy. Brackets hold goals and allowed values.",
         "",
-        "These parameters mean the same in every policy that lists them as shared:",
-        "",
-        *(f"- `{info.name}`{_range(info)}: {_plain(info.help)}" for info in _shared()),
+        *_meanings(_shared(), lambda info: f"`{info.name}`"),
     ]
     for family, names in families().items():
         lines += ["", f"## For {family}"]
@@ -103,14 +100,6 @@ def policies_page() -> str:
             if f"### `{name}`" not in lines:
                 lines += ["", f"### `{name}`", "", *_policy(name)]
     return "\n".join(lines) + "\n"
-
-
-def _by_goal() -> dict[str, list[str]]:
-    """Return the names of the policies of each main goal."""
-    goals: dict[str, list[str]] = {}
-    for name in OWN:
-        goals.setdefault(make(Spec(name)).card.goals[0], []).append(f"`{name}`")
-    return goals
 
 
 def families() -> dict[str, list[str]]:
@@ -151,6 +140,7 @@ def pages() -> dict[Path, str]:
     return {
         reference / "contract.md": contract_page(),
         reference / "policies.md": policies_page(),
+        reference / "glossary.md": glossary.markdown(),
         reference / "metrics.md": _with_table(reference / "metrics.md", metrics_table()),
         ROOT / "README.md": _with_table(ROOT / "README.md", policies_table()),
     }
@@ -166,7 +156,7 @@ def _with_table(page: Path, table: str) -> str:
 def _policy(name: str) -> Iterator[str]:
     made: Allocator = make(Spec(name))
     card, needs = made.card, made.needs
-    yield f"**{card.title}.** {card.what} {card.cost} {card.limits}"
+    yield f"**{card.title}** ({card.goals[0]}). {card.what} {card.cost} {card.limits}"
     yield ""
     yield f"Source: {card.source}. Certainty: {card.certainty}."
     words = [*sorted(needs.reads), *sorted(needs.requires)]
@@ -177,12 +167,17 @@ def _policy(name: str) -> Iterator[str]:
     common = [info for info in declared if (info.name, info.help) in shared]
     if common:
         yield ""
-        yield f"Shared parameters: {', '.join(map(_setting, common))}."
+        yield f"Shared: {', '.join(map(_setting, common))}."
     own = [info for info in declared if info not in common]
     if own:
         yield ""
-        for info in own:
-            yield f"- {_setting(info)}{_range(info)}: {_plain(info.help)}"
+        yield from _meanings(own, _setting)
+
+
+def _meanings(infos: Iterable[ParamInfo], label: Callable[[ParamInfo], str]) -> Iterator[str]:
+    """Yield a list item per parameter; neighbors with the same meaning share one."""
+    for meaning, alike in groupby(infos, lambda info: f"{_range(info)}: {_plain(info.help)}"):
+        yield f"- {', '.join(map(label, alike))}{meaning}"
 
 
 def _shared() -> list[ParamInfo]:
@@ -201,7 +196,7 @@ def _range(info: ParamInfo) -> str:
         values.append("a policy")
     else:
         ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
-        bounds = " to ".join(ends) if len(ends) != 1 else f"from {ends[0]}"
+        bounds = "..".join(ends) if len(ends) != 1 else f"from {ends[0]}"
         values += [f"{bounds} {info.unit}".strip()] if ends else []
     return f" ({', '.join(values)})" if values else ""
 
@@ -225,7 +220,7 @@ def _described(thing: Any) -> list[str]:
         ]
         lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
         rows += [
-            f"- `{_called(name, value)}`: {_plain(_first(value))}"
+            f"- `{_called(name, value)}`: {_first(value)}"
             for name, value in vars(thing).items()
             if not name.startswith("_") and name not in named and isinstance(value, _METHODS)
         ]
@@ -241,8 +236,10 @@ def _called(name: str, value: Any) -> str:
 
 
 def _first(value: Any) -> str:
+    """Return the summary of a docstring, without "Return"."""
     target = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
-    return cleandoc(target.__doc__ or "").split("\n\n")[0]
+    summary = _plain(cleandoc(target.__doc__ or "").split("\n\n")[0]).removeprefix("Return ")
+    return summary[:1].upper() + summary[1:]
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:

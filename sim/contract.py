@@ -1,9 +1,12 @@
 """The contract between simulator and policies: ``allocate(view) -> Plan``. Start here.
 
 An allocator is a dataclass. Fields declared with `param` are its parameters; other state is
-``field(init=False, repr=False)``. The simulator calls it when its `Cadence` asks for it, passes a
-`View` that is valid only during the call, and gets a `Plan` of changes. The simulator validates the
-plan and applies it, releases first; it never repairs one.
+``field(init=False, repr=False)``. The simulator calls it as its `Cadence` states and passes a
+`View` that is valid only during the call. It validates the returned `Plan` and applies it, releases
+first; it never repairs one.
+
+Order within one instant: arrivals, job events, ticks and wake-ups as they were scheduled; nodes
+that fail or return; a delayed plan; the decision; the horizon.
 """
 
 from __future__ import annotations
@@ -103,6 +106,8 @@ REQUIRES: Final[Mapping[str, str]] = MappingProxyType(
 class Needs:
     """The view methods, trace columns and simulator features that an allocator needs.
 
+    ``a | b`` combines the needs of two allocators that share a run.
+
     Parameters
     ----------
     reads : frozenset of str
@@ -110,11 +115,10 @@ class Needs:
     requires : frozenset of str
         Words of `REQUIRES`.
     confine_by : str
-        "vc" or "partition": a job may use the nodes of its own, and nodes without any;
-        "" = jobs may use all nodes.
+        "vc" or "partition": a job may use nodes of its vc or partition, and nodes without any;
+        "" = all nodes.
     mixes_types : bool
-        Whether one gang may span GPU types; if False, a job that fits no single type is
-        impossible.
+        Whether one gang may span GPU types; else a job that fits no single type is impossible.
 
     Raises
     ------
@@ -157,27 +161,30 @@ _NO_NOTES: Final[Mapping[str, float]] = MappingProxyType({})
 class Plan(NamedTuple):
     """The changes to make; jobs that are not mentioned keep their grants.
 
+    With a decision latency the plan applies later, without changes whose job or nodes have changed
+    since. A job to resize then keeps its grant, without a report. A job to start is reported as
+    evicted, cause "void".
+
     Parameters
     ----------
     changes : mapping
         Job -> new grant, or None to stop it (it waits again).
     refuse : frozenset of int
-        Waiting jobs that will never run, or never again; they count as failed.
+        Waiting jobs that will not run again: "refused", or "failed" if they ran before.
     wake_at_s : float, seconds
-        Call the allocator again at the instant nearest to this; replaces the previous wake-up;
-        inf = none. A time that is not after now becomes the next instant, 1 us later; a time
-        after `LATEST_S` never comes.
+        Next call, at the nearest instant; replaces the previous wake-up; inf = none. A time that
+        is not after now becomes the next instant, 1 us later; one after `LATEST_S` never comes.
     notes : mapping
         Numbers for the record and the UI: objective, gap, price.
     seamless : frozenset of int
-        Running jobs that keep running on their old nodes until they have moved; other moved jobs
-        are stopped and restarted at once, and the plan may use their old nodes. A seamless job
-        that is stopped is suspended: it loses no work, and resumes at once under the same grant.
-        The policy must keep free what a suspended job still uses of its nodes, such as memory.
+        Running jobs that run on their old nodes until they have moved; the plan may use the old
+        nodes of other moved jobs. A seamless job that is stopped is suspended: it loses no work.
+        It resumes at once under an equal grant, and with a restart under another one. The policy
+        must keep free what a suspended job still uses of its nodes, such as memory.
     ended : frozenset of int
-        Running jobs to end for good before they finish, e.g. at a time limit: their outcome is
-        "failed". The plan may use their nodes. A job that `changes` stops as well counts as
-        preempted.
+        Running jobs to end for good as "failed", e.g. at a time limit. The plan may use their
+        nodes. A job that `changes` stops as well counts as preempted. A plan that also grants such
+        a job is refused, and the run stops.
     """
 
     changes: Mapping[JobId, Grant | None] = _NO_CHANGES
@@ -214,7 +221,7 @@ EMPTY: Final = Plan()
 class Cadence:
     """Events that call an allocator.
 
-    Arrivals, jobs that ended or lost their GPUs, nodes that came or went, and a fixed period.
+    Arrivals; jobs that ended or lost their GPUs; nodes that came or went; a fixed period.
     """
 
     on_arrival: bool = True
@@ -225,7 +232,7 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Description of an allocator for the user interface, the documentation and the CLI.
+    """Description of an allocator for app, documentation and command line.
 
     Parameters
     ----------
@@ -236,16 +243,16 @@ class Card:
     limits : str
         What it cannot do.
     source : str
-        Paper or system, with section where known.
+        Paper or system, with section if known.
     certainty : str
-        "exact" if the rule is fully published, else "our reading" and the text that was read.
+        "exact" if the rule is published in full, else "our reading" and the text read.
     goals : tuple of str
-        Any of "short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline";
-        lists of policies are grouped by the first.
+        Any of "short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline"; the
+        first one groups lists of policies.
     how : tuple of str
         How it decides under its defaults, in three to five short sentences.
     brief : str
-        The rule in at most nine words, without a full stop, for lists of policies.
+        The rule in at most nine words, without a full stop.
     """
 
     title: str
@@ -262,21 +269,20 @@ class Card:
 class Allocator(Protocol):
     """Base of all policies: decides which jobs run on which nodes.
 
-    `remarks() -> tuple[str, ...]` is optional and returns sentences for the user: before a run on
-    what will differ here (e.g. a solver that is not installed), after a run on what happened in it.
-
-    `rule() -> QueueRule | None` is optional and returns the policy as a queue rule, if it is one.
-    A run may then follow the rule instead of calling the policy, and must give the same result.
+    Two methods are optional. `remarks() -> tuple[str, ...]` returns sentences for the user: before
+    a run on what will differ (e.g. a missing solver), after it on what happened. `rule() ->
+    QueueRule | None` returns the policy as a queue rule. A run may follow the rule instead of
+    calling the policy, with the same result.
     """
 
     @property
     def cadence(self) -> Cadence:
-        """The events after which to call the policy; by default all of them."""
+        """The events that call the policy; by default all."""
         return Cadence()
 
     @property
     def needs(self) -> Needs:
-        """The policy's needs beyond public columns and whole gangs; by default none."""
+        """The needs beyond public columns and whole gangs; by default none."""
         return Needs()
 
     @property

@@ -34,9 +34,8 @@ class Gang(NamedTuple):
 class Tuning(NamedTuple):
     """Settings inside a job, which only performance and overhead models read.
 
-    With ``sharding`` workers fetch their data in shards as they need more, instead of in equal
-    parts beforehand: a slow worker then delays no others, and the job survives the loss of one
-    replica.
+    With ``sharding`` workers fetch data in shards as they need more, not in equal parts beforehand:
+    a slow worker delays no others, and the job survives the loss of one replica.
     """
 
     batch_size: int | None = None
@@ -59,7 +58,8 @@ def _identity_field() -> int:
 class Grant:
     """The resources that a job holds: one gang, or several when it is forked into copies.
 
-    Each new object gets its own ``key``; a grant that is reused keeps it.
+    A forked job loses only the copies on a failed node. Each new object gets its own ``key``, which
+    is not part of equality.
     """
 
     gangs: tuple[Gang, ...]
@@ -70,8 +70,7 @@ class Grant:
 class Eviction(NamedTuple):
     """A job that lost its grant through no decision of the allocator and waits again.
 
-    ``cause`` is "outage", "interruption", "oom", or "void": the grant never took effect, because
-    its node changed while the plan was in flight.
+    ``cause`` is "outage", "interruption", "oom", or "void" for a delayed start that was dropped.
     """
 
     job: JobId
@@ -83,24 +82,23 @@ class Eviction(NamedTuple):
 class Delta(NamedTuple):
     """Events since the allocator's previous call.
 
-    In the first call every waiting job has just arrived.
+    In the first call every waiting job has just arrived. ``nodes`` came or went, or an overlap that
+    ended there has freed resources. ``resized``: an outer allocator changed demand or grant.
     """
 
     arrived: tuple[JobId, ...] = ()
     finished: tuple[JobId, ...] = ()
     evicted: tuple[Eviction, ...] = ()
     nodes: tuple[int, ...] = ()
-    """Nodes that came or went, or where the end of an overlap freed resources."""
     resized: tuple[JobId, ...] = ()
-    """Jobs whose demand or running grant an outer allocator has changed."""
 
 
 class Shape(NamedTuple):
     """A grant before placement, as a performance model needs it to estimate a rate.
 
-    ``gpus`` are GPUs per type, in the order of ``cluster.types``; ``nodes`` the nodes spanned;
-    ``servers`` the parameter servers, 0 = as many as the job requests; ``kind`` is "gpu" or "cpu"
-    for the workers, and ``workers`` counts those on CPUs.
+    ``gpus``: per type, in the order of ``cluster.types``. ``nodes``: number spanned. ``servers``:
+    parameter servers, 0 = as requested. ``kind`` of the workers: "gpu" or "cpu". ``workers``:
+    number on CPUs.
     """
 
     gpus: tuple[int, ...]
@@ -115,12 +113,12 @@ class Shape(NamedTuple):
 class Demand:
     """The request of a job, per replica.
 
-    Jobs with equal requests share one object, so queues may be kept per demand, by its ``key``.
+    Jobs with equal requests share one object, so queues may be kept per ``key``, which is not part
+    of equality.
 
-    A GPU job is ``replicas`` workers of one GPU, with its cores and memory divided among them; a
-    CPU job is one replica per core, unless its row describes its workers. ``pools`` are the pools
-    whose GPU type the job admits. ``servers`` is the demand of its parameter
-    servers; None = it has none.
+    A GPU job has ``replicas`` workers of one GPU, which divide its cores and memory. A CPU job has
+    one replica per core, unless its row describes its workers. ``pools``: those whose GPU type the
+    job admits. ``servers``: the demand of its parameter servers, or None.
     """
 
     replicas: int

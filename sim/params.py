@@ -37,8 +37,8 @@ class Spec:
     name : str
         Key of a registry.
     params : mapping
-        Only values that differ from the defaults; plain values (numbers, text, booleans, tuples
-        of numbers, nested `Spec`).
+        Values that differ from the defaults: numbers, text, booleans, tuples of numbers, nested
+        `Spec`.
     """
 
     name: str
@@ -156,16 +156,16 @@ def param(  # noqa: PLR0913 - keywords of a declaration
     choices : tuple of str
         The allowed values of a text; empty = any.
     labels : mapping of str
-        Choice -> its label in forms; a missing choice is its name with spaces.
+        Choice -> its label in forms; default: its name with spaces.
     file : str
-        The usual name of the file whose text is the value; such a text may replace one of the
-        `choices`. Command line and Python take its path, see `trainyard.study.files`.
+        Usual name of the file whose text is the value, also instead of one of the `choices`.
+        Command line and Python take its path, see `trainyard.study.files`.
     include : str
         The keyword of a line that includes another file, e.g. ``include``.
     help : str
         One sentence for the form and the reference.
     was : str
-        Its former name, which is still accepted and used in result keys; see `first_written`.
+        Former name, still accepted and used in result keys; see `first_written`.
     were : mapping
         Value -> its former spelling.
     """

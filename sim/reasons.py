@@ -26,15 +26,14 @@ class Reason(NamedTuple):
     Parameters
     ----------
     rule : str
-        A clause in the past tense without a full stop, e.g. ``"{ahead:jobs_were} ahead; the first
-        one needs {needs:gpus}"``. Names are keys of `values`; after the colon comes the kind of
-        value: job (a row of the trace), named (several rows), jobs, jobs_were (counts), gpus,
-        gpus_were, instant, duration (seconds), share, number, text.
+        A clause in the past tense without a full stop: ``"{ahead:jobs_were} ahead; the first one
+        needs {needs:gpus}"``. A key of `values`, a colon, and the kind of value: job (row of the
+        trace), named (several rows), jobs, jobs_were (counts), gpus, gpus_were, instant, duration
+        (seconds), share, number, text.
     values : mapping
         Name -> number, text or rows of the trace.
     detail : str
-        The part that varies while the same rule applies repeatedly, e.g. the job that went first;
-        same format as `rule`.
+        The part that varies while the rule stays, e.g. the job that went first; same format.
     """
 
     rule: str
@@ -55,11 +54,11 @@ class Decided:
     refuse : frozenset of int
         Jobs that will never run; see `Plan`.
     belongs : callable
-        Job -> whether it is one of this policy's jobs; a wrapper narrows it.
+        Job -> whether it is this policy's; a wrapper narrows it.
     elsewhere : array of bool or None
-        Nodes that this policy may not use; None = it may use all.
+        Nodes that this policy may not use, or None.
     demand_of : callable or None
-        Job -> its demand under this policy; None = the demand in the view.
+        Job -> its demand under this policy; None = that in the view.
     """
 
     view: View
@@ -103,7 +102,7 @@ class Decided:
         return (self.demand_of or self.view.demand)(job)
 
     def wants(self, job: JobId) -> int:
-        """Return the GPUs that a job requests, over the whole gang."""
+        """Return the GPUs that a job requests in total."""
         demand = self.demand(job)
         servers = demand.servers
         return demand.replicas * demand.gpus + (servers.replicas * servers.gpus if servers else 0)
@@ -133,7 +132,7 @@ class Decided:
         return np.maximum(free, 0)
 
     def free_for(self, job: JobId) -> int:
-        """Return the free GPUs after the decision on the nodes that a job may use."""
+        """Return the free GPUs on the nodes that a job may use."""
         pools = self.view.room.pools
         nodes = [node for pool_index in self.demand(job).pools for node in pools[pool_index].nodes]
         return int(self.free[nodes].sum()) if nodes else 0
@@ -141,13 +140,13 @@ class Decided:
     def narrowed(
         self, belongs: Callable[[JobId], bool], elsewhere: NDArray[np.bool_] | None
     ) -> Decided:
-        """Return the state for an inner policy, which has some of the jobs and nodes."""
+        """Return the state for an inner policy with some of the jobs and nodes."""
         return replace(
             self, belongs=lambda job: self.belongs(job) and belongs(job), elsewhere=elsewhere
         )
 
     def made_of(self, demand_of: Callable[[JobId], Demand]) -> Decided:
-        """Return the state for an inner policy under which jobs have other demands."""
+        """Return the state for an inner policy with other demands."""
         return replace(self, demand_of=demand_of)
 
 

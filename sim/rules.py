@@ -20,34 +20,31 @@ class QueueRule:
     Parameters
     ----------
     key : tuple of str
-        Of `KEYS`, read when a job begins to wait; smaller goes first. Ties go to the lower job
-        id. With ``preemption = "attained"`` the order within a queue: ("arrival_s",) =
-        submission, () = running jobs, then waiting ones, stopped jobs first.
+        Of `KEYS`, read when a job begins to wait; smaller first, ties by job id. With
+        ``preemption = "attained"`` the order within a queue: ("arrival_s",) = submission, () =
+        running jobs, then waiting ones, stopped jobs first.
     placement, types : str
-        How nodes are chosen and which GPU types first; values of the parameters of that name.
+        Values of the parameters of that name.
     backfill : str
-        "none": the first job that does not fit blocks all jobs behind it. "locked": it keeps
-        blocking although a job with a smaller key arrives. "first_fit": it is skipped.
-        "reservation": it gets the earliest start that running jobs allow if they end as
-        estimated, and jobs that do not delay this start may pass it.
+        "none": the first job that does not fit blocks all jobs behind it. "locked": also later
+        ones with a smaller key. "first_fit": it is skipped. "reservation": it gets the earliest
+        start by the estimated ends of running jobs; jobs that do not delay it may pass.
     preemption : str
-        "none"; "remaining": the jobs with the least estimated remaining time run; ties keep the
-        order of the previous decision; "attained": the jobs in the first of several queues run;
-        a job leaves a queue once it has received enough service. Both preempt as few other jobs
-        as needed.
+        "none". "remaining": the jobs with the least estimated remaining time run; ties keep the
+        previous order. "attained": the jobs in the first of several queues run; a job leaves a
+        queue after enough service. Both preempt as few other jobs as needed.
     limits : tuple of float, GPU-seconds or seconds
         With "attained": the service at which a job leaves each queue except the last.
     per_gpu : bool
-        With "attained": whether service is GPU-seconds; False = seconds at any number of GPUs.
+        With "attained": whether service is GPU-seconds, else seconds.
     depth : int
-        With "reservation": number of jobs behind the first one that may pass.
+        With "reservation": jobs behind the first one that may pass.
     spare : bool
-        With "reservation": whether a job may outlast that start on GPUs that are spare then.
+        With "reservation": whether a job may outlast that start on GPUs spare then.
     by_limit : bool
-        With "reservation": whether a job's time limit, if it has one, replaces the estimate.
+        With "reservation": whether a job's time limit replaces the estimate.
     unused : str
-        The policy's remark for a run in which no job passed or preempted another one, or, with
-        "attained", left the first queue.
+        Remark for a run without a job that passed or preempted others, or left the first queue.
     """
 
     key: tuple[str, ...] = ()

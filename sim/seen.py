@@ -18,12 +18,10 @@ Floats = NDArray[np.float64]
 
 
 class FreeResources(Protocol):
-    """Free resources; placement functions book on it tentatively.
+    """Free resources, for tentative bookings that the simulator undoes after the call.
 
-    The simulator undoes all bookings after the call.
-
-    ``masks[pool][f]`` is a bit set (bit i = i-th node of the pool) of the nodes with exactly ``f``
-    free GPUs; ``free[pool]`` the free GPUs of the pool.
+    ``masks[pool][f]``: bit set of the nodes with exactly ``f`` free GPUs (bit i = i-th node of the
+    pool). ``free[pool]``: free GPUs of the pool.
     """
 
     pools: Sequence[NodePool]
@@ -40,7 +38,7 @@ class FreeResources(Protocol):
         ...
 
     def replicas_that_fit(self, node: int, demand: Demand) -> int:
-        """Return the number of replicas that fit on a node now, by GPUs, cores and memory."""
+        """Return the number of replicas that fit on a node now."""
         ...
 
     def take(self, grant: Grant) -> None:
@@ -66,7 +64,7 @@ class Telemetry(NamedTuple):
 class Resources(NamedTuple):
     """Peak use of a job: cores and GB of each worker and of each server.
 
-    Server figures hold for the requested number of servers; 0 = none, or memory not modelled.
+    Server figures hold for the requested number of servers; 0 = none, or memory not modeled.
     """
 
     worker_cpus: float
@@ -78,19 +76,16 @@ class Resources(NamedTuple):
 class JobTable(Protocol):
     """Columns of a set of jobs, in order of job id.
 
-    Columns are gathered when first read, are read-only, and are valid only during
-    `Allocator.allocate`.
-
-    In addition every numeric column of the trace that is known at submission is available under its
-    trace name (``priority``, ``deadline_s``, ``time_limit_s``, ``batch_size``, ``cpus``,
-    ``mem_gb``); missing limits are inf, missing priorities 0. Options of schedulers are available
-    as well (``nodes``, ``tasks``, ``tasks_per_node``, ``cpus_per_task``, ``mem_per_node_gb``,
-    ``mem_per_cpu_gb``, ``nice``, ``site_priority``: 0 = missing; ``begin_s``: -inf; ``requeue``:
-    NaN). Size limits (``min_gpus``, ``max_gpus``, ``min_batch``, ``max_batch``) come from the
-    performance model, see `sim.perf.Limits`. Text columns (``job_id``, ``user``,
-    ``name``, ``vc``, ``model``, ``partition``, ``account``, ``qos``, ``constraint``, ``gres``,
-    ``exclusive``, ``reservation``, ``dependency``, ``array``) are codes into `View.names`. The
-    recorded run time, end and status of a job are not columns here.
+    Columns are gathered when first read, read-only, and valid only during `Allocator.allocate`.
+    Other numeric columns that the trace knows at submission have their trace names: ``priority``
+    (missing = 0), ``deadline_s``, ``time_limit_s`` (inf), ``batch_size``, ``cpus``, ``mem_gb``.
+    Options of schedulers: ``nodes``, ``tasks``, ``tasks_per_node``, ``cpus_per_task``,
+    ``mem_per_node_gb``, ``mem_per_cpu_gb``, ``nice``, ``site_priority`` (missing = 0), ``begin_s``
+    (-inf), ``requeue`` (NaN). Limits of the performance model (`sim.perf.Limits`): ``min_gpus``,
+    ``max_gpus``, ``min_batch``, ``max_batch``. Texts, as codes into `View.names`: ``job_id``,
+    ``user``, ``name``, ``vc``, ``model``, ``partition``, ``account``, ``qos``, ``constraint``,
+    ``gres``, ``exclusive``, ``reservation``, ``dependency``, ``array``. Recorded run time, end and
+    status are hidden.
     """
 
     @property
@@ -158,14 +153,20 @@ class JobTable(Protocol):
 
 
 class Estimates(Protocol):
-    """The allocator's estimates of speed and work; true values are not accessible here."""
+    """The allocator's estimates of speed and work; the true values are hidden.
+
+    `rates` is 0 where a job cannot run, e.g. below its smallest size.
+    """
 
     def rate(self, job: JobId, grant: Grant) -> float:
         """Return the estimated work per second under a grant."""
         ...
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return estimated work per second before placement, of shape (jobs, shapes)."""
+        """Return estimated work per second before placement, of shape (jobs, shapes).
+
+        0 = the job cannot run at the shape.
+        """
         ...
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
@@ -189,8 +190,8 @@ class View(Protocol):
 
     One object is reused for the whole run; never keep it.
 
-    `from_zero`: whether the trace's own clock was 0 at second 0; see `sim.trace.Trace`. `clock_s`:
-    local time at second 0, in seconds since 1970; 0 if the trace has no dates.
+    `from_zero`: the trace's own clock was 0 at second 0, see `sim.trace.Trace`. `clock_s`: local
+    time at second 0, in seconds since 1970; 0 = the trace has no dates.
     """
 
     now_s: float
@@ -213,12 +214,12 @@ class View(Protocol):
 
     @property
     def free_cpus(self) -> Floats:
-        """Free cores per node; inf where cores are not modelled."""
+        """Free cores per node; inf = not modeled."""
         ...
 
     @property
     def free_mem_gb(self) -> Floats:
-        """Free memory per node; inf where memory is not modelled."""
+        """Free memory per node; inf = not modeled."""
         ...
 
     @property
@@ -232,7 +233,7 @@ class View(Protocol):
         ...
 
     def one(self, column: str, job: JobId) -> float:
-        """Return one value of a `JobTable` column for an active job, without the whole column."""
+        """Return the value of a `JobTable` column for one active job."""
         ...
 
     def demand(self, job: JobId) -> Demand:

@@ -347,7 +347,7 @@ class DpElastic(Allocator):
         unit="s",
         low=1,
         high=86400,
-        help="Time between decisions: the interval of the autoscaler.",
+        help="Time between decisions (interval of the autoscaler).",
     )
     most_gpus: int = param(
         10,
@@ -361,10 +361,7 @@ class DpElastic(Allocator):
         title="A job that does not fit",
         choices=("queue", "drop"),
         labels={"queue": "Wait", "drop": "Reject"},
-        help=(
-            "Whether a job that does not fit at its first decision waits (queue) or is"
-            " rejected (drop)."
-        ),
+        help="Whether a job that does not fit at its first decision waits or is rejected.",
     )
     batch: str = param(
         "elastic",
@@ -377,9 +374,8 @@ class DpElastic(Allocator):
             "random": "Random",
         },
         help=(
-            "elastic: best batch size per number of GPUs. max, min, random: largest,"
-            " smallest or random total batch size of the job's range, fixed at"
-            " submission."
+            "elastic: best batch size per number of GPUs. max, min, random: total batch size"
+            " of the job's range, fixed at submission."
         ),
     )
     placement: str = placement_param()
@@ -398,17 +394,16 @@ class DpElastic(Allocator):
         what=("Every few minutes chooses GPUs and batch sizes to maximize the sum of speed-ups."),
         cost=("Every change of size or batch restarts the job; jobs that scale badly stay small."),
         limits=(
-            "Counts speed-ups, not remaining work. Assumes that batch sizes within the"
-            " range do not change accuracy."
+            "Counts speed-ups, not remaining work. Assumes that batch sizes in the range do"
+            " not change accuracy."
         ),
         source=(
             "Saxena et al., Effective Elastic Scaling of Deep Learning Workloads, MASCOTS 2020; US"
             " patent 11,586,475"
         ),
         certainty=(
-            "our reading: the optimizer follows the patent's claims and an independent"
-            " implementation (Apache-2.0); estimates of speed-ups, outages and several"
-            " GPU types are ours"
+            "our reading: optimizer by the patent's claims and an independent implementation"
+            " (Apache-2.0); estimates of speed-ups, outages and several GPU types are ours"
         ),
         goals=("elastic", "short waits"),
         how=(

@@ -100,8 +100,8 @@ class GreedyElastic(Allocator):
         False,
         title="Decide at events too",
         help=(
-            "Whether the policy also decides when a job arrives or finishes, and when "
-            "nodes come or go."
+            "Whether the policy also decides at arrivals and ends of jobs, and when nodes come"
+            " or go."
         ),
     )
     placement: str = placement_param()
@@ -129,8 +129,7 @@ class GreedyElastic(Allocator):
             " 2109.03389 (2021)"
         ),
         certainty=(
-            "our reading: the abstract says no more than that its benchmark is greedy; three"
-            " plausible rules"
+            "our reading: the abstract only calls its benchmark greedy; three plausible rules"
         ),
         goals=("elastic", "baseline"),
         how=(

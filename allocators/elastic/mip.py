@@ -105,7 +105,7 @@ class MipElastic(Allocator):
         unit="s",
         low=1,
         high=1e7,
-        help="Time ahead over which progress is counted; L in the paper.",
+        help="Time ahead over which progress counts; L in the paper.",
     )
     every_s: float = param(
         300.0,
@@ -119,8 +119,8 @@ class MipElastic(Allocator):
         False,
         title="Decide at events too",
         help=(
-            "Whether the policy also decides when a job arrives or finishes, and when "
-            "nodes come or go."
+            "Whether the policy also decides at arrivals and ends of jobs, and when nodes come"
+            " or go."
         ),
     )
     objective: str = param(
@@ -151,7 +151,7 @@ class MipElastic(Allocator):
         title="Most size changes per decision",
         low=-1,
         high=1_000_000,
-        help="Most running jobs that may change their size at one decision; -1 = any number.",
+        help="Most running jobs resized at one decision; -1 = any number.",
     )
     phi: float = param(
         0.0,
@@ -159,10 +159,7 @@ class MipElastic(Allocator):
         unit="1/h",
         low=0,
         high=1000,
-        help=(
-            "Fairness: weight 1 + phi x h of a job that waited h hours for its first"
-            " start; 0 = equal weights."
-        ),
+        help="Fairness: weight 1 + phi x h after h hours of waiting for the first start.",
     )
     granularity: str = granularity_param()
     sizes: str = sizes_param()
@@ -171,10 +168,7 @@ class MipElastic(Allocator):
         title="Solver tolerance",
         low=0,
         high=0.5,
-        help=(
-            "Smallest difference in progress that counts, relative to the largest"
-            " progress of any job."
-        ),
+        help="Smallest difference in progress that counts, relative to the largest of any job.",
     )
     solver: str = param(
         "auto",
@@ -182,8 +176,8 @@ class MipElastic(Allocator):
         labels={"auto": "Automatic", "highs": "HiGHS", "cbc": "CBC", "dp": "Dynamic program"},
         help=(
             "dp: exact dynamic program, without fifo_admission, max_changes or several"
-            " periods. auto: dp if possible, else HiGHS, else CBC. Another solver"
-            " replaces one that is missing or fails."
+            " periods. auto: dp, else HiGHS, else CBC, which also replace a solver that is"
+            " missing or fails."
         ),
     )
     periods: int = param(
@@ -191,10 +185,7 @@ class MipElastic(Allocator):
         title="Slots planned ahead",
         low=1,
         high=24,
-        help=(
-            "Slots that the program looks ahead; with more than one the look-ahead is periods x"
-            " slot_s."
-        ),
+        help="Slots that the program looks ahead; above 1 the look-ahead is periods x slot_s.",
     )
     slot_s: float = param(
         300.0,
@@ -202,14 +193,14 @@ class MipElastic(Allocator):
         unit="s",
         low=1,
         high=86_400,
-        help="Length of a slot, if there are several periods.",
+        help="Length of a slot; with several periods.",
     )
     gamma: float = param(
         0.95,
         title="Discount per slot",
         low=0.01,
         high=1,
-        help=("Discount of progress from one slot to the next, if there are several periods."),
+        help=("Discount of progress per slot; with several periods."),
     )
     slots_gap: float = param(
         0.01,
@@ -217,8 +208,8 @@ class MipElastic(Allocator):
         low=0,
         high=0.5,
         help=(
-            "Solver tolerance instead of gap with several periods, where a smaller one"
-            " takes minutes to prove."
+            "Solver tolerance instead of gap; with several periods, where a smaller one takes"
+            " minutes."
         ),
     )
     change_cost: float = param(
@@ -227,8 +218,8 @@ class MipElastic(Allocator):
         low=0,
         high=1000,
         help=(
-            "Price of a change of size per slot, in units of a job's remaining work (c"
-            " in the paper); with several periods only."
+            "Price of a change of size per slot, in units of the job's remaining work (c in"
+            " the paper); with several periods."
         ),
     )
     placement: str = placement_param()
@@ -244,25 +235,19 @@ class MipElastic(Allocator):
         title="Huawei-style MIP",
         brief="optimal sizes by integer program",
         what=(
-            "Every few minutes chooses the sizes of all jobs together to maximize their"
-            " progress in the next minutes."
+            "Every few minutes chooses the sizes of all jobs that maximize their progress in"
+            " the next minutes."
         ),
         cost=(
-            "Every change of size is a restart; long jobs may wait long unless"
-            " fifo_admission or phi is set."
+            "Every change of size is a restart; long jobs may wait long without fifo_admission"
+            " or phi."
         ),
-        limits=(
-            "As good as the estimates of remaining work and speeds; plans only as far as its"
-            " look-ahead."
-        ),
+        limits="As good as its estimates of work and speeds; plans only as far as its look-ahead.",
         source=(
             "Hu et al., An Optimal Resource Allocator of Elastic Training for Deep Learning Jobs on"
             " Cloud, arXiv 2109.03389; US 2024/0086249 A1"
         ),
-        certainty=(
-            "our reading: a reconstruction from the abstract; the paper's program is not known"
-            " to us"
-        ),
+        certainty="our reading: a reconstruction from the abstract, without the paper's program",
         goals=("elastic", "short waits"),
         how=(
             "Every few minutes all jobs are considered together, running and waiting.",

@@ -61,8 +61,8 @@ def sizes_param() -> Any:
         choices=SIZES,
         labels={"powers": "Powers of two", "all": "Every size"},
         help=(
-            "powers: powers of two in the job's range, both its ends, and the request."
-            " all: every size in the range."
+            "powers: powers of two in the job's range, its ends and the request. all: every"
+            " size in the range."
         ),
     )
 

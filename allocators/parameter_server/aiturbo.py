@@ -79,7 +79,7 @@ class AITurbo(Allocator):
         title="Thresholds of the queues",
         low=0,
         high=1e9,
-        help="Scores at which one level of the feedback queue ends and the next begins.",
+        help="Scores between the levels of the feedback queue.",
     )
     delta: float = param(
         10.0,
@@ -87,7 +87,7 @@ class AITurbo(Allocator):
         unit="cores",
         low=0,
         high=1e6,
-        help="Number of cores that one GPU counts for.",
+        help="Cores that one GPU counts for.",
     )
     cpu_workers: bool = param(
         True,
@@ -106,8 +106,8 @@ class AITurbo(Allocator):
         True,
         title="Skip small gains",
         help=(
-            "Whether to skip changes that save less than 5 % and to serve running jobs"
-            " before waiting jobs of the same level."
+            "Whether to skip changes that save less than 5 %, and serve running jobs of a"
+            " level before waiting ones."
         ),
     )
     most_servers: int = param(
@@ -134,8 +134,8 @@ class AITurbo(Allocator):
         title="AITurbo",
         brief="resizes jobs and parameter servers",
         what=(
-            "Resizes jobs towards their lowest total resource need; prefers jobs that"
-            " received little and need little; uses CPUs if GPUs are short."
+            "Resizes jobs toward their lowest total resource need; prefers jobs that received"
+            " and need little; uses CPUs if GPUs are short."
         ),
         cost=(
             "Long jobs of predictable size wait for short ones, and are stopped and resized often."
@@ -146,8 +146,8 @@ class AITurbo(Allocator):
         ),
         source="Zhao et al., AITurbo, HPDC 2021; code of its follow-up",
         certainty=(
-            "our reading of the benefit order, of the weights and of CPU workers at run time;"
-            " interval, thresholds and delta as published"
+            "our reading of benefit order, weights and CPU workers at run time; interval,"
+            " thresholds and delta as published"
         ),
         goals=("elastic", "short waits", "heterogeneous"),
         how=(

@@ -231,33 +231,33 @@ class DLRover(Allocator):
     inner: Spec = param(  # noqa: RUF009
         Spec("fifo"),
         title="Policy inside",
-        help="The policy that decides which jobs run; it must not resize jobs.",
+        help="Decides which jobs run; must not resize jobs.",
     )
     brain: bool = param(
         True,
         title="Learn from similar jobs",
-        help="Whether plans use the history of similar jobs, not only measurements of the job.",
+        help="Whether plans use the history of similar jobs, too.",
     )
     preset: str = param(
         "code",
         title="Thresholds",
         choices=tuple(PRESETS),
         labels={"code": "Defaults of the code", "manifest": "Shipped manifest"},
-        help="Thresholds: the defaults in the code, or those of its shipped manifest.",
+        help="Thresholds of the code, or of its shipped manifest.",
     )
     similar: str = param(
         "name",
         title="Column of similar jobs",
         choices=("name", "user", "model"),
         labels={"name": "Name", "user": "User", "model": "Model"},
-        help="Jobs are similar if they have the same entry in this column.",
+        help="Column with equal values for similar jobs.",
     )
     first_sizes: str = param(
         "own",
         title="Initial sizes",
         choices=("own", "estimate"),
         labels={"own": "Measured use", "estimate": "Estimates"},
-        help="Initial sizes: measured use of similar jobs (own), or the run's estimates.",
+        help="Initial sizes: measured use of similar jobs, or the run's estimates.",
         was="history",
         were={"own": "own", "estimate": "belief"},
     )
@@ -267,7 +267,7 @@ class DLRover(Allocator):
         unit="days",
         low=0.01,
         high=3650,
-        help="For how long a finished job is remembered.",
+        help="Time until a finished job is forgotten.",
     )
     limit_cores: float = param(
         0.0,
@@ -275,7 +275,7 @@ class DLRover(Allocator):
         unit="cores",
         low=0,
         high=1e6,
-        help="With brain = no: total cores of a job; 0 = as many as it asks for.",
+        help="Total cores of a job with brain = no; 0 = as requested.",
     )
     limit_gb: float = param(
         0.0,
@@ -283,12 +283,12 @@ class DLRover(Allocator):
         unit="GB",
         low=0,
         high=1e7,
-        help="With brain = no: total memory of a job; 0 = as much as it asks for.",
+        help="Total memory of a job with brain = no; 0 = as requested.",
     )
     resize: bool = param(
         True,
         title="Resize jobs",
-        help="Whether jobs are resized; without it, only after they ran out of memory.",
+        help="Whether jobs are resized, not only after running out of memory.",
     )
     sharding: bool = param(
         True,
@@ -300,7 +300,7 @@ class DLRover(Allocator):
         title="Threshold of slow replicas",
         low=0,
         high=1,
-        help="Replicas below this share of healthy speed at two checks are moved; 0 = never.",
+        help="Replicas below this share of healthy speed at two checks move; 0 = never.",
     )
     migration: str = param(
         "seamless",
@@ -315,7 +315,7 @@ class DLRover(Allocator):
         unit="s",
         low=1,
         high=1e6,
-        help="Time between two checks of a job; 30 s in DLRover, which takes longer to simulate.",
+        help="Time between checks of a job; DLRover: 30 s, slower to simulate.",
     )
     plan_s: float = param(
         300.0,
@@ -323,7 +323,7 @@ class DLRover(Allocator):
         unit="s",
         low=1,
         high=1e6,
-        help="Least time between two plans for a job.",
+        help="Least time between plans for a job.",
     )
     placement: str = placement_param()
     _inside: InnerPolicy | None = field(init=False, repr=False, default=None)
@@ -342,14 +342,11 @@ class DLRover(Allocator):
         title="DLRover",
         brief="learns the sizes that jobs need",
         what=(
-            "Gives jobs with parameter servers the workers, servers, cores and memory"
-            " they measurably need, and replaces slow replicas."
+            "Gives jobs with parameter servers the replicas, cores and memory they measurably"
+            " need, and replaces slow replicas."
         ),
         cost=("Jobs begin small and are changed while they run; users' requests are ignored."),
-        limits=(
-            "Only jobs whose workers run on CPUs. Considers one job at a time, without"
-            " comparing jobs."
-        ),
+        limits="Only jobs with workers on CPUs. Does not compare jobs.",
         source="Wang et al., DLRover-RM, PVLDB 17 (2024), arXiv 2304.01468; code of the project",
         certainty=(
             "our reading of its code: equal replicas per role, one cluster instead of a"

@@ -72,10 +72,7 @@ class Optimus(Allocator):
         title="Initial size",
         choices=(ORIGINAL, GROW_ONLY),
         labels={ORIGINAL: "One worker, one server", GROW_ONLY: "The size asked for"},
-        help=(
-            "original: every job begins with one worker and one server. grow_only: with the"
-            " size it asks for."
-        ),
+        help="original: jobs begin with one worker and one server. grow_only: with their request.",
     )
     interval_s: float = param(
         600.0,
@@ -83,7 +80,7 @@ class Optimus(Allocator):
         unit="s",
         low=1,
         high=1e7,
-        help="Time between two decisions; in between nothing starts.",
+        help="Time between decisions; nothing starts in between.",
     )
     most_servers: int = param(
         10,
@@ -107,10 +104,10 @@ class Optimus(Allocator):
         title="Optimus",
         brief="next worker to the steepest gain",
         what=(
-            "Adds a worker or parameter server where the remaining time of a job falls"
-            " most per share of the cluster used."
+            "Adds a worker or parameter server where remaining time falls most per share of"
+            " the cluster used."
         ),
-        cost="Every decision may change most running jobs, and each change costs a restart.",
+        cost="Every decision may change most running jobs, at the cost of a restart each.",
         limits=(
             "As good as its speed model and size estimates. Decides at intervals only."
             " Treats all GPU types as equal."

@@ -154,8 +154,8 @@ class Asrpt(Allocator):
         low=1,
         high=1000,
         help=(
-            "A gang is communication-heavy if one GPU per node makes an iteration at"
-            " least this many times as long."
+            "A gang is communication-heavy if one GPU per node makes an iteration this many"
+            " times as long."
         ),
     )
     tau: float = param(
@@ -164,8 +164,8 @@ class Asrpt(Allocator):
         low=0,
         high=100,
         help=(
-            "Time that a communication-heavy gang (theta) at the head of the queue"
-            " waits for fewer nodes, as a share of its predicted run time."
+            "Wait of a communication-heavy gang (theta) at the head of the queue for fewer"
+            " nodes, as a share of its predicted run time."
         ),
     )
     backfill: str = backfill_param()
@@ -191,8 +191,8 @@ class Asrpt(Allocator):
         brief="the order of one imagined fast machine",
         what=("Shortest predicted jobs first, as one fast virtual machine would complete them."),
         cost=(
-            "A job waits until the virtual machine completes it even if GPUs are idle;"
-            " a large gang at the head blocks all other jobs."
+            "A job waits until the virtual machine completes it even if GPUs are idle; a large"
+            " gang at the head blocks all others."
         ),
         limits=(
             "As good as its predictions; never preempts. Placement matters only if the"
@@ -200,8 +200,7 @@ class Asrpt(Allocator):
         ),
         source="Luo, Liu, Lee, Shroff, INFOCOM 2025, arXiv 2501.05563",
         certainty=(
-            "our reading: of the paper we know abstract and outline; strict order, theta and tau"
-            " are our choice"
+            "our reading of abstract and outline; strict order, theta and tau are our choice"
         ),
         goals=("short waits",),
         how=(

@@ -30,7 +30,7 @@ def run_times_param() -> Any:
         "estimate",
         choices=("estimate", "limit"),
         labels={"estimate": "Estimates", "limit": "Time limits in the trace"},
-        help="Which run times are used: estimated ones, or the time limits in the trace.",
+        help="Run times to use: estimates, or the time limits in the trace.",
         was="estimate",
         were={"estimate": "belief", "limit": "limit"},
     )
@@ -44,7 +44,7 @@ def depth_param() -> Any:
         unit="jobs",
         low=0,
         high=1_000_000,
-        help="How many waiting jobs behind the first one are considered.",
+        help="Waiting jobs behind the first one that are considered.",
     )
 
 

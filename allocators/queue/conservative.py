@@ -155,15 +155,15 @@ class Conservative(Allocator):
         title="Conservative backfilling",
         brief="jobs fill gaps that delay no planned start",
         what="Every waiting job has a planned start, and no job behind it may delay that start.",
-        cost="Fewer gaps are filled than under EASY, where only the first job is protected.",
+        cost="Fills fewer gaps than EASY, which protects only the first job.",
         limits="As good as its estimates of run times; never stops a job.",
         source=(
             "Mu'alem and Feitelson, Utilization, predictability, workloads, and user runtime"
             " estimates in scheduling the IBM SP2 with backfilling, IEEE TPDS 12 (2001)"
         ),
         certainty=(
-            "exact where GPUs are counted on one type; our reading: how plans move forward, mixed"
-            " clusters, and places that matter"
+            "exact where GPUs are counted on one type; our reading: how plans move forward,"
+            " mixed clusters, places that matter"
         ),
         goals=("short waits", "baseline"),
         how=(

@@ -85,9 +85,7 @@ class Easy(Allocator):
         True,
         title="Use GPUs that the first job leaves over",
         help=(
-            "Whether a job that outlasts the expected start of the first job may pass"
-            " on GPUs left over then. Otherwise it passes only if it ends before that"
-            " start."
+            "Whether a job may outlast the expected start of the first job on GPUs left over then."
         ),
     )
     placement: str = placement_param()

@@ -393,20 +393,14 @@ class Las(Allocator):
         unit="GPU-s",
         low=1,
         high=1e12,
-        help=(
-            "Attained service at which a job leaves each queue but the last; seconds if `measure`"
-            " is s."
-        ),
+        help="Service at which a job leaves each queue but the last; seconds if `measure` is s.",
     )
     measure: str = param(
         "gpu_s",
         title="Measure of service",
         choices=("gpu_s", "s"),
         labels={"gpu_s": "GPUs × seconds", "s": "Seconds"},
-        help=(
-            "How service is counted. gpu_s: GPUs times seconds held. s: seconds held,"
-            " whatever the number of GPUs."
-        ),
+        help="Unit of service. gpu_s: GPUs times seconds held. s: seconds held.",
     )
     order: str = param(
         "tiresias",
@@ -424,8 +418,8 @@ class Las(Allocator):
         low=0,
         high=1e6,
         help=(
-            "A waiting job returns to the first queue after waiting this many times its"
-            " run time since it was last there; 0 = never."
+            "A job returns to the first queue after waiting this many times its run time since"
+            " it was there; 0 = never."
         ),
         was="knob",
     )
@@ -436,7 +430,7 @@ class Las(Allocator):
         title="Parameter servers on",
         choices=("cpu", "gpu"),
         labels={"cpu": "CPU cores", "gpu": "A GPU each"},
-        help="Where parameter servers run: on cores, or each on a separate GPU.",
+        help="Where parameter servers run: on cores, or on a GPU each.",
     )
     placement: str = placement_param()
     types: str = types_param()
@@ -449,7 +443,7 @@ class Las(Allocator):
     card = Card(
         title="LAS (Tiresias)",
         brief="least served first, no run times needed",
-        what="Jobs that have received the least GPU time so far run first, in a few queues.",
+        what="Jobs that have received the least GPU time run first, in a few queues.",
         cost=("Long-running jobs are stopped for new jobs, even if they are nearly done."),
         limits="Knows no run times. Ignores the cost of preemption, which overheads set.",
         source="Gu et al., Tiresias, NSDI 2019; the authors' simulator",

@@ -58,25 +58,25 @@ class Quotas(Allocator):
     inner: Spec = param(  # noqa: RUF009 - a Spec is frozen
         Spec("fifo"),
         title="Policy of all teams",
-        help="The policy that starts the jobs within quotas.",
+        help="Starts the jobs within quotas.",
     )
     table: str = param(
         "",
         title="Quotas",
         help=(
             "Rows such as a: 8 max 12 weight 2 priority 1 under research, separated by"
-            " semicolons; empty = equal parts for all tenants."
+            " semicolons; empty = equal quotas."
         ),
     )
     borrow: bool = param(
         True,
         title="Lend unused quotas",
-        help="Whether a tenant may hold more than its quota while others do not need theirs.",
+        help="Whether a tenant may use quota that others do not need.",
     )
     skip: bool = param(
         True,
         title="Smaller jobs may pass",
-        help="Whether a job within its tenant's quota may pass an earlier job beyond its quota.",
+        help="Whether a job within its quota may pass an earlier one beyond its quota.",
     )
     tenant: str = tenant_param()
     resource: str = param(
@@ -84,7 +84,7 @@ class Quotas(Allocator):
         title="Quotas are in",
         choices=("gpus", _CORES),
         labels={"gpus": "GPUs", _CORES: "Cores"},
-        help="What the table counts: the GPUs that jobs hold, or their cores.",
+        help="What the table counts: GPUs held, or cores.",
     )
     _rows: tuple[Quota, ...] = field(init=False, repr=False, default=())
     _inside: InnerPolicy | None = field(init=False, repr=False, default=None)

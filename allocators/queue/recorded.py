@@ -54,8 +54,8 @@ class Recorded(Allocator):
         what="Starts every job at its recorded start.",
         cost="No decisions: it shows what happened, not what could have happened.",
         limits=(
-            "Jobs without a recorded start are rejected. Where the described cluster is too"
-            " small, a job runs on an overflow node."
+            "Rejects jobs without a recorded start. Where the cluster is too small, a job runs"
+            " on an overflow node."
         ),
         source="The trace",
         certainty="exact",

@@ -54,7 +54,7 @@ class Rounds(Allocator):
     inner: Spec = param(  # noqa: RUF009
         Spec("fifo"),
         title="Policy inside",
-        help="The policy that decides at the start of each round.",
+        help="Decides at the start of each round.",
     )
     _inside: InnerPolicy | None = field(init=False, repr=False, default=None)
     _tick_s: float = field(init=False, repr=False, default=0.0)
@@ -67,10 +67,7 @@ class Rounds(Allocator):
         cost=("Freed GPUs idle, and new jobs wait, until the round ends."),
         limits="The limits of the inner policy apply.",
         source="S. Agarwal et al., Blox, EuroSys 2024",
-        certainty=(
-            "our reading: a job that ends within a round ends then, and its GPUs are given out in"
-            " the next"
-        ),
+        certainty="our reading: a job may end within a round; its GPUs are given out in the next",
         goals=("baseline",),
         how=(
             ("Time is divided into rounds of equal length, counted from the first submission."),

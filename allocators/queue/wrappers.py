@@ -69,7 +69,7 @@ class Partition(Allocator):
         title="Column of partitions",
         choices=("vc", "partition"),
         labels={"vc": "Virtual cluster", "partition": "Partition"},
-        help=("Column of a job's partition; nodes list the same names."),
+        help=("Column of a job's partition; nodes have the same names."),
     )
     inner: Spec = param(  # noqa: RUF009 - a Spec is frozen
         Spec("fifo"), title="Policy of each partition", help="The policy of each partition."

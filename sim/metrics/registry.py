@@ -152,7 +152,7 @@ _OUTCOMES: Final = (
         "completion_rate",
         "Jobs completed",
         "1",
-        "Completed jobs over all jobs; the table has the reasons for the others next to it.",
+        "Completed jobs over all jobs.",
         "higher",
         of_jobs=lambda jobs: ratio(float(jobs.completed.sum()), float(jobs.mask.sum())),
         silent=1.0,

@@ -98,7 +98,7 @@ class PerfModel(Protocol):
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
         """Return work per second before placement, of shape (jobs, shapes).
 
-        0 = the job cannot run at this shape.
+        0 = the job cannot run at this shape, e.g. below its smallest size.
         """
         ...
 

@@ -437,6 +437,19 @@ def test_only_waiting_jobs_can_be_refused(job: int) -> None:
         )
 
 
+class Ending(Script):
+    """Ends job 0 at second 2, in addition to its changes."""
+
+    def allocate(self, view: View) -> Plan:
+        plan = super().allocate(view)
+        return plan._replace(ended=frozenset({0})) if view.now_s == 2 else plan
+
+
+def test_a_plan_that_ends_a_job_and_grants_it_is_refused() -> None:
+    with pytest.raises(InfeasiblePlan, match="ended and given other GPUs"):
+        run(Ending({0: {0: on(0, 1)}, 2: {0: on(1, 1)}}), [(0, 1, 5)], "2x1:v100")
+
+
 SLOW = Overheads(latency_s=2)
 
 
@@ -472,6 +485,20 @@ def test_an_entry_is_void_if_its_node_went_meanwhile() -> None:
     assert result.jobs["first_start_s"].tolist() == [6, 2]
     assert script.evictions == [(2, Eviction(0, "void", "worker", 0.0))]
     assert result.jobs["evictions"].tolist() == [0, 0]
+
+
+def test_a_job_keeps_its_grant_when_its_delayed_move_is_void() -> None:
+    # The move decided at 4 lands at 6, but node 1 goes at 5: the job runs on node 0 from 2 to 12.
+    script = Script({0: {0: on(0, 1)}, 4: {0: on(1, 1)}})
+    result = run(
+        script,
+        [(0, 1, 10)],
+        "2x1:v100",
+        Conditions(overheads=SLOW, faults=Faults(outages="1:5:9")),
+    )
+    assert result.voided == 1
+    assert result.jobs[["finish_s", "preemptions"]].iloc[0].tolist() == [12, 0]
+    assert script.evictions == []
 
 
 def test_an_entry_is_void_if_its_job_ended_meanwhile() -> None:

@@ -128,20 +128,17 @@ class Gavel(Allocator):
             "gandiva": "Gandiva",
         },
         help=(
-            "Goal of the shares, in this order. Least normalized throughput; the same,"
-            " repeated, with owners; worst finish-time fairness; last finish; sum of"
-            " throughputs; the same per dollar; the same with deadlines; order of"
-            " arrival; equal parts; total completion time; Gandiva (equal parts, fastest"
-            " type first with faithful, too, without packing)."
+            "Goal of the shares, in order. Least normalized throughput; the same, repeated,"
+            " with owners; worst finish-time fairness; last finish. Sum of throughputs; the"
+            " same per dollar; the same with deadlines; order of arrival; equal parts; total"
+            " completion time; Gandiva (equal parts, fastest type first with faithful, too,"
+            " without packing)."
         ),
     )
     aware: bool = param(
         True,
         title="Speeds by GPU type known",
-        help=(
-            "Whether the policy knows each job's speed on each GPU type; otherwise all"
-            " types are equal."
-        ),
+        help="Whether the policy knows each job's speed per GPU type; else all types are equal.",
     )
     round_s: float = round_param()
     recompute_s: float = param(
@@ -151,17 +148,16 @@ class Gavel(Allocator):
         low=0,
         high=1e6,
         help=(
-            "Least time between computations of the shares; 0 = at every change, with"
-            " faithful the published 1920 s. At 0 large gangs may wait very long."
+            "Least time between computations of the shares; 0 = at every change (large gangs"
+            " may wait very long), with faithful the published 1920 s."
         ),
     )
     faithful: bool = param(
         False,
         title="As in the published simulator",
         help=(
-            "Whether to keep oddities of the published simulator: new jobs leave GPUs"
-            " idle, random order of types, time in whole iterations, shares of its"
-            " solver, makespan to 5 %."
+            "Whether to repeat the published simulator: new jobs leave GPUs idle, random order"
+            " of types, time in whole iterations, shares of its solver, makespan to 5 %."
         ),
     )
     entity: str = param(
@@ -169,21 +165,21 @@ class Gavel(Allocator):
         title="Column of owners",
         choices=("user", "vc", "none"),
         labels={"user": "User", "vc": "Virtual cluster", "none": "None"},
-        help="Column that names the owner of a job, for objective = water_filling.",
+        help="Column of the owner of a job; for objective = water_filling.",
     )
     entity_weights: tuple[float, ...] = param(
         (1.0, 2.0, 3.0),
         title="Weights of owners",
         low=0.001,
         high=1000,
-        help=("Weights of owners by name, the last for all others, for objective = water_filling."),
+        help=("Weights of owners by name, the last for all others; for objective = water_filling."),
     )
     within: str = param(
         "fairness",
         title="Division among an owner's jobs",
         choices=("fairness", "fifo"),
         labels={"fairness": "Equal shares", "fifo": "Order of arrival"},
-        help="How an owner's share is divided among its jobs, for objective = water_filling.",
+        help="Division of an owner's share among its jobs; for objective = water_filling.",
     )
     placement: str = placement_param()
     _spec: ObjectiveSpec = field(init=False, repr=False)
@@ -209,25 +205,25 @@ class Gavel(Allocator):
         title="Gavel",
         brief="shares of each type by measured speed",
         what=(
-            "Every job gets shares of time on each GPU type, optimal for an objective,"
-            " in rounds of some minutes."
+            "Every job gets shares of time on each GPU type, optimal for an objective, in"
+            " rounds of minutes."
         ),
         cost=(
-            "Jobs change GPUs and types between rounds; freed GPUs idle until the round"
-            " ends, and new jobs wait for the next round."
+            "Jobs change GPUs and types between rounds; freed GPUs idle, and new jobs wait,"
+            " until the next round."
         ),
         limits=(
-            "Counts changes as free. Ignores servers: a gang counts as equally fast on"
-            " several. Two jobs never share a GPU here."
+            "Counts changes as free, and a gang as equally fast on several servers. Two jobs"
+            " never share a GPU here."
         ),
         source=(
             "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning"
             " Workloads, OSDI 2020; the authors' public code"
         ),
         certainty=(
-            "exact for rounds and objectives of the public code, to its figures with"
-            " faithful = yes; our reading: choice among equally good shares without it,"
-            " outages, jobs that must not be stopped, AlloX with gangs"
+            "exact for rounds and objectives of the public code, with faithful to its figures;"
+            " our reading: choice among equally good shares, outages, jobs that must not be"
+            " stopped, AlloX with gangs"
         ),
         goals=("heterogeneous", "fairness", "deadlines"),
         how=(

@@ -418,9 +418,9 @@ class HadarE(Allocator):
             "slowdown": "Longest wait per time left",
         },
         help=(
-            "Which job gets its first node first; submission: the longest of equal"
-            " submissions. On the sample week: mean completion time 3.9, 13.3, 2.6 and"
-            " 2.9 h, longest wait 8, 40, 22 and 9 h."
+            "Which job gets its first node first; submission: of equal ones the longest."
+            " Sample week: mean completion time 3.9, 13.3, 2.6, 2.9 h, longest wait 8, 40, 22,"
+            " 9 h."
         ),
     )
     max_copies: int = param(
@@ -434,9 +434,8 @@ class HadarE(Allocator):
         False,
         title="Fork beyond the gain",
         help=(
-            "Whether idle GPUs get another copy even if it does not speed up the job."
-            " On the sample pai-like, GPUs are busy for 96 instead of 87 %, and the mean"
-            " is 0.9 instead of 0.8 h."
+            "Whether idle GPUs get another copy even without a speed-up. Sample pai-like: GPUs"
+            " busy 96 instead of 87 %, mean completion time 0.9 instead of 0.8 h."
         ),
     )
     round_s: float = round_param()
@@ -452,16 +451,16 @@ class HadarE(Allocator):
         title="HadarE",
         brief="copies of a job on several nodes",
         what=(
-            "Forks each job into copies that train at the same time on separate nodes,"
-            " so no node idles while a job exists."
+            "Forks each job into copies that train on separate nodes, so no node idles while a"
+            " job exists."
         ),
         cost=(
-            "Merging copies takes time every round, and a step of a copy may be worth"
-            " less than a joint step."
+            "Merging copies takes time every round; a step of a copy may be worth less than a"
+            " joint step."
         ),
         limits=(
-            "Assumes that averaging copies' weights once a round loses nothing; the"
-            " loss is a parameter of the performance model."
+            "Assumes that averaging weights once a round loses nothing; the loss is a"
+            " parameter of the performance model."
         ),
         source="Sultana et al., arXiv 2503.10918",
         certainty=(

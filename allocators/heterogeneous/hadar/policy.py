@@ -358,11 +358,11 @@ class Hadar(Allocator):
             "ftf": "Finish-time fairness",
         },
         help=(
-            "Value of an early finish. auto: effective if all jobs were submitted"
-            " together, else ftf. effective: share of the best speed. raw: iterations"
-            " per second. jct: equal for all jobs. makespan: most for the longest jobs."
-            " ftf: most for jobs furthest below an equal share. Mean completion time on"
-            " the sample week: 3.2, 7.5, 7.5, 3.7, 16.6 and 3.2 h."
+            "Value of an early finish. auto: effective if all jobs were submitted together,"
+            " else ftf. effective: share of the best speed. raw: iterations per second. jct:"
+            " equal for all jobs. makespan: most for the longest jobs. ftf: most for jobs"
+            " furthest below an equal share. Mean completion time, sample week: 3.2, 7.5, 7.5,"
+            " 3.7, 16.6, 3.2 h."
         ),
     )
     order: str = param(
@@ -375,20 +375,19 @@ class Hadar(Allocator):
             "submission": "Earliest submission",
         },
         help=(
-            "Which job takes GPUs first; of equal submissions the highest utility. On"
-            " the sample week: mean completion time 3.2, 3.2 and 4.6 h, longest wait 33,"
-            " 76 and 25 h."
+            "Which job takes GPUs first; of equal submissions the highest utility. Sample"
+            " week: mean completion time 3.2, 3.2, 4.6 h, longest wait 33, 76, 25 h."
         ),
     )
     mixing: bool = param(
         True,
         title="Mix GPU types in a job",
-        help="Whether the workers of one job may be on GPUs of different types.",
+        help="Whether one job may use GPUs of several types.",
     )
     fill: bool = param(
         True,
         title="Fill idle GPUs",
-        help="Whether jobs that are not worth their price are started on GPUs that would be idle.",
+        help="Whether jobs not worth their price start on GPUs that would be idle.",
     )
     eta: float = param(
         1.0,
@@ -402,7 +401,7 @@ class Hadar(Allocator):
         title="Beam width",
         low=1,
         high=64,
-        help="Partial decisions kept while the policy goes through the jobs; 1 = greedy.",
+        help="Partial decisions kept while jobs are placed; 1 = greedy.",
     )
     overhead_s: float = param(
         10.0,
@@ -410,7 +409,7 @@ class Hadar(Allocator):
         unit="s",
         low=0,
         high=3600,
-        help="What a change of GPUs is estimated to cost a job.",
+        help="Estimated cost of a change of GPUs.",
     )
     round_s: float = round_param()
     _work: dict[JobId, float] = field(init=False, repr=False, default_factory=dict)

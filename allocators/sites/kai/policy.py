@@ -86,8 +86,8 @@ class Kai(Allocator):
         title="Your queues",
         file="queues.yaml",
         help=(
-            "YAML text of the Queue objects of KAI. Empty = one queue per tenant with equal quotas,"
-            " or without quotas if past usage counts."
+            "YAML of Queue objects. Empty = one queue per tenant with equal quotas, or without"
+            " quotas if past usage counts."
         ),
     )
     tenant: str = tenant_param()
@@ -97,19 +97,19 @@ class Kai(Allocator):
         low=0,
         high=1_000_000_000,
         help=(
-            "Jobs with at least this priority are never stopped. They start only within the quota"
-            " of their queue."
+            "Jobs from this priority on are never stopped, and start only within the quota of"
+            " their queue."
         ),
     )
     consolidate: bool = param(
         True,
         title="Consolidation",
-        help="Move running jobs to make room for a waiting job if enough GPUs are free in total.",
+        help="Move running jobs to make room for a waiting job if enough GPUs are free.",
     )
     usage: bool = param(
         False,
         title="Past usage counts",
-        help="Queues with more recent usage get a smaller part of the resources over quota.",
+        help="Queues with more recent usage get less over quota.",
     )
     usage_window_h: float = param(
         168.0,
@@ -117,7 +117,7 @@ class Kai(Allocator):
         unit="h",
         low=0.01,
         high=100_000,
-        help="Length of the past that counts; only with usage = true.",
+        help="Length of the past that counts; with usage.",
     )
     usage_half_life_h: float = param(
         0.0,
@@ -125,14 +125,14 @@ class Kai(Allocator):
         unit="h",
         low=0,
         high=100_000,
-        help="Time after which usage counts half; 0 = no decay. Only with usage = true.",
+        help="Time after which usage counts half; 0 = no decay; with usage.",
     )
     usage_weight: float = param(
         1.0,
         title="Weight of past usage",
         low=0,
         high=1000,
-        help="Reduction of a queue's part by its usage (kValue); only with usage = true.",
+        help="Reduction of a queue's part by its usage (kValue); with usage.",
     )
     placement: str = placement_param()
     types: str = types_param()

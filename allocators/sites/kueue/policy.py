@@ -71,8 +71,8 @@ class Kueue(Allocator):
         title="Configuration",
         file="kueue.yaml",
         help=(
-            "YAML of ClusterQueues, Cohorts, LocalQueues and ResourceFlavors. Empty = one queue per"
-            " tenant of the trace, with equal quotas."
+            "YAML of ClusterQueues, Cohorts, LocalQueues and ResourceFlavors. Empty = one"
+            " queue per tenant with equal quotas."
         ),
     )
     tenant: str = param(
@@ -84,8 +84,8 @@ class Kueue(Allocator):
             **{column: word.capitalize() for column, word in TENANT_NOUNS.items()},
         },
         help=(
-            "Column with names of local queues, namespaces or cluster queues. auto: the column with"
-            " most matches; without a configuration the first column with several names."
+            "Column of local queues, namespaces or cluster queues. auto: the one with most"
+            " matches; without a configuration the first with several names."
         ),
     )
     fair_sharing: str = param(
@@ -94,8 +94,8 @@ class Kueue(Allocator):
         choices=("as_configured", "on", "off"),
         labels={"as_configured": "As configured", "on": "On", "off": "Off"},
         help=(
-            "Admit the queue with the smallest borrowed share first, and preempt the one with the"
-            " largest. As configured: set by a Configuration in the YAML, else off."
+            "Admit the queue with the smallest borrowed share first, preempt the one with the"
+            " largest. As configured: by a Configuration in the YAML, else off."
         ),
     )
     requeue_s: float = param(
@@ -104,10 +104,7 @@ class Kueue(Allocator):
         unit="s",
         low=0,
         high=3600,
-        help=(
-            "Time from a release of quota to the next try of jobs that did not fit; 0 = at once."
-            " Kueue batches releases for 1 s."
-        ),
+        help="Time from a release of quota to the next try of jobs that did not fit; Kueue: 1 s.",
     )
     placement: str = placement_param()
     _site: KueueConfig | None = field(init=False, repr=False)

@@ -100,8 +100,8 @@ class Slurm(SlurmSettings):
         title="Slurm",
         brief="priority by age, usage and size, backfill around plans",
         what=(
-            "Starts jobs by a priority of age, fair share and size; a job may start early if it"
-            " delays no plan of a waiting job."
+            "Starts jobs by age, fair share and size; a job may start early if it delays no"
+            " planned start."
         ),
         cost="Plans hold whole nodes until the time limits, so GPUs can idle while jobs wait.",
         limits="Uses time limits, not run times; single starts depend on the phase of its clocks.",

@@ -16,13 +16,13 @@ class SlurmSettings(Allocator):
         title="Your slurm.conf",
         file="slurm.conf",
         include="Include",
-        help="A parameter below that is not at its default overrides the file.",
+        help="Parameters below that differ from their defaults override it.",
     )
     accounts: str = param(
         "",
         title="Your accounts and users",
         file="sacctmgr.script",
-        help="Output of sacctmgr dump, or a script of sacctmgr commands.",
+        help="Output of sacctmgr dump, or sacctmgr commands.",
     )
     qos: str = param(
         "",
@@ -47,26 +47,26 @@ class SlurmSettings(Allocator):
         title="Weight of age",
         low=0,
         high=4_000_000_000,
-        help="PriorityWeightAge: priority that a job gains by waiting for the maximum age.",
+        help="PriorityWeightAge: priority gained by waiting for the maximum age.",
     )
     weight_fairshare: int = param(
         10_000,
         title="Weight of fair share",
         low=0,
         high=4_000_000_000,
-        help="PriorityWeightFairshare: priority that a user without usage gains.",
+        help="PriorityWeightFairshare: priority of a user without usage.",
     )
     weight_size: int = param(
         1000,
         title="Weight of job size",
         low=0,
         high=4_000_000_000,
-        help="PriorityWeightJobSize: priority that a job of the size of the cluster gains.",
+        help="PriorityWeightJobSize: priority of a job as large as the cluster.",
     )
     favor_small: bool = param(
         False,
         title="Favour small jobs",
-        help="PriorityFavorSmall: small jobs gain by their size instead of large ones.",
+        help="PriorityFavorSmall: small jobs gain by size, not large ones.",
     )
     max_age_h: float = param(
         168.0,
@@ -74,7 +74,7 @@ class SlurmSettings(Allocator):
         unit="h",
         low=0.01,
         high=100_000,
-        help="PriorityMaxAge: after this wait, age adds nothing more.",
+        help="PriorityMaxAge: wait after which age adds nothing more.",
     )
     half_life_h: float = param(
         168.0,
@@ -82,7 +82,7 @@ class SlurmSettings(Allocator):
         unit="h",
         low=0.0,
         high=100_000,
-        help="PriorityDecayHalfLife: after this, usage counts half; 0 = never forgotten.",
+        help="PriorityDecayHalfLife: usage then counts half; 0 = never forgotten.",
     )
     fairshare: str = param(
         "auto",
@@ -100,7 +100,7 @@ class SlurmSettings(Allocator):
         title="Dampening of fair share",
         low=0.01,
         high=1000,
-        help="FairShareDampeningFactor: counts with fairshare = classic only.",
+        help="FairShareDampeningFactor; with fairshare = classic.",
     )
     topology: str = param(
         "flat",
@@ -108,8 +108,7 @@ class SlurmSettings(Allocator):
         choices=("flat", "tree"),
         labels={"flat": "Runs of nodes", "tree": "Racks as switches"},
         file="topology.conf",
-        help="Choice of nodes. flat: few runs of neighbors. tree: few racks, or few switches"
-        " of the file.",
+        help="flat: few runs of neighbors. tree: few racks, or few switches of the file.",
     )
     backfill: bool = param(
         True,
@@ -122,7 +121,7 @@ class SlurmSettings(Allocator):
         unit="s",
         low=1,
         high=86_400,
-        help="bf_interval: from the end of a backfill cycle to the next one.",
+        help="bf_interval: end of a backfill cycle to the next.",
     )
     bf_window_h: float = param(
         24.0,
@@ -130,7 +129,7 @@ class SlurmSettings(Allocator):
         unit="h",
         low=0.1,
         high=100_000,
-        help="bf_window: nothing is planned later than this.",
+        help="bf_window: nothing is planned later.",
     )
     bf_max_job_test: int = param(
         500,
@@ -138,7 +137,7 @@ class SlurmSettings(Allocator):
         unit="jobs",
         low=1,
         high=1_000_000,
-        help="bf_max_job_test: waiting jobs that a backfill cycle looks at.",
+        help="bf_max_job_test: waiting jobs per backfill cycle.",
     )
     bf_max_job_user: int = param(
         0,
@@ -146,7 +145,7 @@ class SlurmSettings(Allocator):
         unit="jobs",
         low=0,
         high=1_000_000,
-        help="bf_max_job_user: of one user in a cycle; 0 = no limit.",
+        help="bf_max_job_user: of one user; 0 = no limit.",
     )
     queue_depth: int = param(
         100,
@@ -154,7 +153,7 @@ class SlurmSettings(Allocator):
         unit="jobs",
         low=1,
         high=1_000_000,
-        help="default_queue_depth: jobs tried after a submission or an end; once a minute all are.",
+        help="default_queue_depth: jobs tried after a submission or an end; once a minute all.",
     )
     default_limit_h: float = param(
         24.0,
@@ -162,15 +161,17 @@ class SlurmSettings(Allocator):
         unit="h",
         low=0.01,
         high=100_000,
-        help="DefaultTime of the partitions; backfill plans with limits, not with run times.",
+        help="DefaultTime of the partitions; backfill plans with limits, not run times.",
     )
     size_nodes: str = param(
         "asked",
         title="Nodes that count for the size",
         choices=("asked", "used"),
         labels={"asked": "Those asked for", "used": "Those needed"},
-        help="In the size of a job: nodes asked for (1 if none), as Slurm does, or those it needs;"
-        " with weight_size.",
+        help=(
+            "Nodes in the size of a job: those asked for (else 1), as in Slurm, or those it"
+            " needs; with weight_size."
+        ),
     )
     limits: str = param(
         "inform",
@@ -186,7 +187,7 @@ class SlurmSettings(Allocator):
         unit="s",
         low=-1,
         high=86_400,
-        help="Seconds after the first submission; -1 = random, drawn from the seed.",
+        help="Seconds after the first submission; -1 = drawn from the seed.",
     )
     bf_phase_s: float = param(
         -1.0,
@@ -210,14 +211,18 @@ class SlurmSettings(Allocator):
         unit="s",
         low=-1,
         high=3600,
-        help="Run time of a cycle; the next interval begins at its end. -1 = 0.2 ms per pair of"
-        " tested job and running or planned job, at most 1 s.",
+        help=(
+            "Run time of a cycle, before the next interval. -1 = 0.2 ms per pair of tested job"
+            " and running or planned job, at most 1 s."
+        ),
     )
     bf_instants: tuple[float, ...] = param(
         (),
         title="Known backfill cycles",
         unit="s",
         low=0,
-        help="Start times of cycles from a log, in seconds after the first submission. After the"
-        " last one, bf_interval applies.",
+        help=(
+            "Start times of cycles from a log, in seconds after the first submission; then"
+            " bf_interval applies."
+        ),
     )

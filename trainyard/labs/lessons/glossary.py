@@ -42,35 +42,33 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Assumption",
         "",
-        "A value the simulator uses because the file does not state it. Every result lists its"
-        " assumptions.",
+        "A value used because the file does not state it. Every result lists its assumptions.",
         _TRUST,
     ),
     GlossaryEntry(
         "Backfill",
         "",
-        "Starting a later job in a gap where it does not delay the first job of the queue."
-        " This requires run-time estimates.",
+        "Starting a later job in a gap without delaying the first of the queue. Requires"
+        " run-time estimates.",
         _MODEL,
     ),
     GlossaryEntry(
         "Backtest",
         "check against the past",
-        "A comparison of a simulated policy with the recorded schedule. It shows how far the"
-        " policy reproduces the recorded waits.",
+        "A comparison of a simulated policy with the recorded schedule: how far it reproduces"
+        " the recorded waits.",
         "how-to/check-against-the-past.md",
     ),
     GlossaryEntry(
         "Baseline",
         "",
-        "The policy with which the others are compared. Every difference on a page refers to it.",
+        "The policy to which every difference on a page refers.",
         _METRICS,
     ),
     GlossaryEntry(
         "Checkpoint",
         "",
-        "A saved state of a job. After a failure the work since the last checkpoint is lost"
-        " and repeated.",
+        "A saved state of a job. A failure loses the work since the last one.",
         _MODEL,
     ),
     GlossaryEntry(
@@ -84,33 +82,32 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "Completion time",
         "JCT",
         "Time from submission to finish, including waiting and pauses. A mean covers completed"
-        " jobs only; the number of other jobs is shown.",
+        " jobs only.",
         _METRICS,
     ),
     GlossaryEntry(
         "Elastic job",
         "malleable job",
-        "A job that can run on more or fewer GPUs than it asked for, and be resized while it runs.",
+        "A job that can run on more or fewer GPUs than requested, and be resized while it runs.",
         _ELASTIC,
     ),
     GlossaryEntry(
         "Fairness, finish-time",
         "rho",
-        "JCT divided by the JCT in isolation on an equal part of the cluster. Above 1 the job"
-        " would have finished sooner in isolation.",
+        "JCT divided by the JCT in isolation on an equal part of the cluster. Above 1 isolation"
+        " would have been faster.",
         _METRICS,
     ),
     GlossaryEntry(
         "Fragmentation",
         "",
-        "Free GPUs scattered over several nodes, so that a gang that needs them together"
-        " cannot start.",
+        "Free GPUs scattered over nodes, so that a gang that needs them together cannot start.",
         _MODEL,
     ),
     GlossaryEntry(
         "Gang",
         "",
-        "The GPUs of one job, which it needs all at once. A part of a gang is of no use.",
+        "The GPUs of one job, which it needs all at once.",
         _MODEL,
     ),
     GlossaryEntry(
@@ -123,65 +120,62 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "GPU-hour",
         "GPU-second",
-        "One GPU held for one hour. Eight GPUs for half an hour are four GPU-hours.",
+        "One GPU held for one hour.",
         _METRICS,
     ),
     GlossaryEntry(
         "Grant",
         "",
-        "The GPUs that a job holds, by node. It can differ from the request of an elastic job.",
+        "The GPUs that a job holds, by node. An elastic job's can differ from its request.",
         _MODEL,
     ),
     GlossaryEntry(
         "Head-of-line blocking",
         "",
-        "The first job of the queue has no room, and no later job may pass it, even if it fits.",
+        "The first job of the queue has no room, and no later job may pass it.",
         _MODEL,
     ),
     GlossaryEntry(
         "Heterogeneous cluster",
         "mixed GPUs",
-        "A cluster with several types of GPU, on which the same job runs at different speeds.",
+        "A cluster with several GPU types, on which a job runs at different speeds.",
         _HETERO,
     ),
     GlossaryEntry(
         "Interval",
         "95 % interval",
-        "The range that contains 95 % of the resampled values of a difference. A single run"
-        " has none, and none is shown.",
+        "The range of 95 % of the resampled values of a difference. A single run has none.",
         _METRICS,
     ),
     GlossaryEntry(
         "Job",
         "",
-        "One submission: a number of GPUs, a submission time and a run time. Jobs of the same"
-        " user or name differ in their id.",
+        "One submission, with its own id: GPUs, submission time and run time.",
         _SCHEMA,
     ),
     GlossaryEntry(
         "Load",
         "",
-        "GPU-hours asked for, at the speed of the fastest type, divided by those of the"
-        " cluster while jobs arrive. Queues form well below 1; above 1 they keep growing.",
+        "GPU-hours requested, at the speed of the fastest type, divided by those of the cluster"
+        " while jobs arrive. Queues form well below 1; above 1 they keep growing.",
         "background/trust.md",
     ),
     GlossaryEntry(
         "Makespan",
         "",
-        "Time from the first submission to the last finish. A single long job can determine it.",
+        "Time from the first submission to the last finish. One long job can determine it.",
         _METRICS,
     ),
     GlossaryEntry(
         "Node",
         "server, machine",
-        "One machine with its GPUs, cores and memory. A gang on one node needs no network.",
+        "One machine with its GPUs, cores and memory.",
         _CLUSTER,
     ),
     GlossaryEntry(
         "Our reading",
         "",
-        "Where a paper leaves a choice open, or its full text was not available, the choice is"
-        " ours and is marked.",
+        "Our choice where a paper leaves one open, or its full text was not available.",
         _TRUST,
     ),
     GlossaryEntry(
@@ -201,8 +195,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Parameter server",
         "",
-        "A replica that holds the model while workers compute. The speed of such a job depends"
-        " on the number of both.",
+        "A replica that holds the model while workers compute.",
         "background/cpu-and-gpu.md",
     ),
     GlossaryEntry(
@@ -223,14 +216,13 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Profile",
         "",
-        "Measured speeds of a model by GPU type and number of GPUs, in place of assumed ones.",
+        "Measured speeds of a model by GPU type and number of GPUs.",
         "how-to/measured-profiles.md",
     ),
     GlossaryEntry(
         "Queueing delay",
         "",
-        "Time from submission to the first start. Unlike the wait it leaves out time in the"
-        " queue after a preemption.",
+        "Time from submission to the first start, without time in the queue after a preemption.",
         _METRICS,
     ),
     GlossaryEntry(
@@ -242,8 +234,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Replay",
         "",
-        "A repetition of a published comparison, with simulated and published figures side by"
-        " side.",
+        "A repetition of a published comparison, with simulated and published figures.",
         _REPLAYS,
     ),
     GlossaryEntry(
@@ -255,15 +246,14 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Restart cost",
         "overhead",
-        "The pause when a job is stopped and started again. During the pause it holds its GPUs"
-        " without progress.",
+        "The pause when a job is stopped and started again, holding its GPUs without progress.",
         "reference/models/overheads.md",
     ),
     GlossaryEntry(
         "Run-time estimate",
         "prediction, estimator",
-        "A policy's estimate of how long a job will run: exact, with a chosen error, learned,"
-        " or constant. The simulation itself uses the true run time.",
+        "A policy's estimate of a job's run time: exact, with a chosen error, learned, or"
+        " constant. The simulation uses the true run time.",
         "reference/models/estimates.md",
     ),
     GlossaryEntry(
@@ -276,21 +266,20 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Seed",
         "",
-        "The number from which all random draws are derived. The same seed gives the same run,"
-        " to the byte.",
+        "The number that determines all random draws. The same seed gives the same run, to the"
+        " byte.",
         _MODEL,
     ),
     GlossaryEntry(
         "Speed-up",
         "scaling",
-        "How many times faster a job runs on more GPUs. Twice the GPUs are usually less than"
-        " twice as fast.",
+        "How many times faster a job runs on more GPUs; usually less than the GPUs multiply.",
         _ELASTIC,
     ),
     GlossaryEntry(
         "Straggler",
         "",
-        "A slow replica that delays the other replicas of its job.",
+        "A slow replica that delays the rest of its job.",
         "background/cpu-and-gpu.md",
     ),
     GlossaryEntry(
@@ -302,21 +291,20 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Throughput",
         "",
-        "Steps or samples per second of a job, or finished jobs per hour of a cluster. The"
-        " page states which.",
+        "Steps or samples per second of a job, or finished jobs per hour of a cluster.",
         "reference/models/measured.md",
     ),
     GlossaryEntry(
         "Trace",
         "",
-        "The record of a cluster's jobs: submission time, GPUs asked for and run time of each.",
+        "The record of a cluster's jobs: submission time, request and run time of each.",
         _SCHEMA,
     ),
     GlossaryEntry(
         "Utilisation",
         "GPUs busy",
-        "GPU time held divided by GPU time available, from the first to the last submission."
-        " GPUs in use do not always make progress.",
+        "GPU time held divided by GPU time available, from the first to the last submission. It"
+        " includes pauses.",
         _METRICS,
     ),
     GlossaryEntry(
@@ -372,7 +360,7 @@ def markdown() -> str:
         f"- **[{one.term}](../{one.page})**{f' ({one.also})' if one.also else ''}: {one.text}"
         for one in find_terms("")
     ]
-    head = "# Glossary\n\nThe Learn page searches this list. Each term links to its page.\n\n"
+    head = "# Glossary\n\nThe Learn page searches this list.\n\n"
     return head + "\n".join(rows) + "\n"
 
 
