@@ -56,9 +56,9 @@ def test_an_unknown_gpu_type_stops_with_the_nearest(sample_app: str, visit: Visi
     page.get_by_role("button", name="Apply", exact=True).click()
     expect(
         page.get_by_text(
-            "No speed known for ‘h100x’. Nearest: H100. Enter speed and price, or take H100."
+            "No speed known for ‘h100x’. Nearest: H100. Enter speed and price, or use H100."
         )
     ).to_be_visible()
     expect(page.locator("h1").first).to_have_text(before)
-    page.get_by_role("button", name="Take H100").click()
+    page.get_by_role("button", name="Use H100").click()
     expect(page.locator("h1").first).to_have_text("2 nodes of 8 H100: 16 GPUs on 2 nodes")

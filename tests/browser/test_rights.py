@@ -58,7 +58,7 @@ def test_only_the_uploader_deletes(app: str, visit: Callable[..., Page], store: 
     results = kept.runs_of(f"store:{about.digest}")
     assert results
     forced: Any = SimpleNamespace(store=kept, watchers=lambda _: set(), stop=lambda *_: None)
-    with pytest.raises(NotYoursError, match="only that one can delete it"):
+    with pytest.raises(NotYoursError, match="only that browser can delete it"):
         delete_trace(about.digest, forced, "visitor", "0" * 32)
 
     page.goto(link.replace("/compare", "/trace"))

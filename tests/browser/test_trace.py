@@ -29,7 +29,7 @@ def twice(page: Page) -> None:
     load.focus()
     page.keyboard.press("Control+A")
     page.keyboard.type("2")
-    page.get_by_role("button", name="Generate").focus()
+    page.get_by_role("button", name="Generate", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.locator("h1").first).to_have_text(
         re.compile(r"^Made: like a trace, load 2, seed 0: 2,400 jobs")

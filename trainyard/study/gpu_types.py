@@ -45,7 +45,7 @@ def unknown_type_message(name: str) -> str:
     if like is None:
         return f"No speed known for ‘{name}’. Enter its speed and price."
     kind = like.name.upper()
-    return f"No speed known for ‘{name}’. Nearest: {kind}. Enter speed and price, or take {kind}."
+    return f"No speed known for ‘{name}’. Nearest: {kind}. Enter speed and price, or use {kind}."
 
 
 def unknown_types(cluster: Cluster, described: Collection[str] = ()) -> tuple[str, ...]:
