@@ -157,9 +157,9 @@ class Pages:
     def _jobs(self, trace: Trace) -> None:
         intake.profile(trace)
         intake.days(trace)
-        machines.presets(trace)
+        machines.cluster_presets(trace)
         machines.offered_load(trace, self._study.base.cluster)
-        machines.unschedulable(trace, self._study.base.cluster, self._perf).sentences()
+        machines.find_unschedulable_jobs(trace, self._study.base.cluster, self._perf).sentences()
         anonymize(trace.frame)
 
     def cluster(self, rng: random.Random) -> None:
@@ -175,12 +175,12 @@ class Pages:
         study = start.with_cluster(self._study, cluster)
         groups, types = machines.group_table(cluster), machines.type_table(cluster)
         machines.cluster_from_tables(groups, types, cluster)
-        machines.totals(cluster)
+        machines.cluster_totals(cluster)
         if len(cluster.nodes) < 1000:
-            machines.nodes(cluster)
-        prices.not_own(cluster)
-        prices.figures_from(cluster)
-        [prices.with_prices(cluster, listed) for listed in prices.PRICES]
+            machines.node_rows(cluster)
+        prices.types_without_own_price(cluster)
+        prices.describe_sources(cluster)
+        [prices.apply_price_list(cluster, listed) for listed in prices.PRICE_LISTS]
         study.pack()
 
     def tables(self, rng: random.Random) -> None:
@@ -219,7 +219,7 @@ class Pages:
     def _opened(self, study: Study) -> None:
         canonical_json(study.to_json())
         start.trace_is_gone(study, self._store)
-        machines.totals(study.base.cluster)
+        machines.cluster_totals(study.base.cluster)
         if study.base.trace.source == self._study.base.trace.source:
             [start.refusal_reason(study, at, self._store) for at in range(len(study.allocators))]
             estimate(study, self._store, Costs(), 2)

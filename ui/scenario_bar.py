@@ -380,7 +380,7 @@ def _draw_cluster_chip(session: state.Session) -> None:
     cluster = session.study.base.cluster
     name = charts.visible(cluster.name, _CHIP_NAME)
     with _chip_popover("cluster", words.plain(f"{name} · {words.plural(cluster.gpus, 'GPU')}")):
-        totals = machines.totals(cluster)
+        totals = machines.cluster_totals(cluster)
         st.caption(
             f"{words.plain(cluster.name)}: {words.plural(totals.nodes, 'node')},"
             f" {words.plural(totals.gpus, 'GPU')}"

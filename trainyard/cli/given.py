@@ -16,7 +16,7 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from trainyard.cli.errors import UsageError
 from trainyard.cli.questions import add_answers, resolve_questions
-from trainyard.clusters.homes import of_nodes
+from trainyard.clusters.homes import set_node_gpus
 from trainyard.clusters.machines import read_cluster
 from trainyard.results.plainest import AUTO
 from trainyard.store import profiles
@@ -169,13 +169,13 @@ def _cluster_from_text(text: str, epoch: str) -> Cluster:
     if not place.lower().endswith(_CLUSTER_FILES) and not isfile(place):
         return gpu_types.parse_cluster(text)
     machines = read_cluster(Path(place), epoch)
-    if gpus and not machines.asked:
+    if gpus and not machines.questions:
         raise UsageError(f"{place} already describes its nodes. Leave out {text[len(place) :]}.")
     if gpus:
-        cluster = of_nodes(machines.cluster, int(gpus), (kind or "").lower())
+        cluster = set_node_gpus(machines.cluster, int(gpus), (kind or "").lower())
         return gpu_types.check_types(cluster, [one.name for one in machines.cluster.types])
     sys.stderr.writelines(f"{note}\n" for note in machines.notes)
-    if machines.asked:
+    if machines.questions:
         sys.stderr.write(f"To set GPUs per node and type: --cluster {place}:4:a100.\n")
     return machines.cluster
 

@@ -21,7 +21,7 @@ from trainyard.cli.given import (
     used_reading_options,
 )
 from trainyard.cli.questions import alternative_options, resolve_questions
-from trainyard.clusters.drops import LARGEST, group_files, read_machines
+from trainyard.clusters.drops import MAX_CLUSTER_BYTES, group_files, read_machines
 from trainyard.study.document import MAX_BYTES
 from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
@@ -342,7 +342,7 @@ def _check_not_machines(path: Path) -> None:
         If the file describes machines.
     """
     try:
-        data = path.read_bytes() if path.stat().st_size <= LARGEST else b""
+        data = path.read_bytes() if path.stat().st_size <= MAX_CLUSTER_BYTES else b""
     except (OSError, ValueError):
         return  # reading the trace reports the error
     if data and (machines := read_machines(path.name, data)) is not None:

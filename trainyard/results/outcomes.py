@@ -432,7 +432,7 @@ def _fill_summary(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) ->
 
 def _drop_unpriced_costs(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
     """Return a summary without costs if a GPU type has no price."""
-    if not prices.not_own(cluster)[1]:
+    if not prices.types_without_own_price(cluster)[1]:
         return summary
     return {**summary, "cost_held_per_job_usd": np.nan, "cost_cluster_usd": np.nan}
 

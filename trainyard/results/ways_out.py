@@ -142,7 +142,7 @@ def _fitting_cluster(source: str, trace: Trace) -> Cluster:
 def suggest_for_doubts(doubts: Iterable[str], jobs: JobsOnCluster) -> tuple[Suggestion, ...]:
     """Return suggestions for doubts about jobs on machines, given by their ids.
 
-    `doubts` are keys of `trainyard.clusters.doubts.found`.
+    `doubts` are keys of `trainyard.clusters.doubts.find_doubts`.
     """
     ids = set(doubts)
     return (

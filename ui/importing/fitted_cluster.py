@@ -29,7 +29,7 @@ def use_machine_files(session: state.Session, files: Mapping[str, bytes], jobs: 
         epoch = load_source(session.study.base.trace, server.store()).trace.epoch
     except TrainyardError:
         epoch = ""  # the trace is gone; machines need none
-    described = drops.cluster_of_files(files, epoch)
+    described = drops.read_cluster_files(files, epoch)
     if described is None:
         return
     name = " and ".join(files)

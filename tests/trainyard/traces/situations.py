@@ -110,7 +110,7 @@ def jobs(*gpus: int, **columns: Any) -> Trace:
 def in_doubt(trace: Trace, cluster: str, *never: int) -> Callable[[], list[str]]:
     """Return what makes jobs on a cluster doubtful, where those numbered `never` cannot start."""
     mask = np.isin(np.arange(len(trace)), never)
-    return lambda: [*doubts.found(trace, Cluster.parse(cluster), mask).values()]
+    return lambda: [*doubts.find_doubts(trace, Cluster.parse(cluster), mask).values()]
 
 
 SITUATIONS: Final[Mapping[str, Callable[[], list[str]]]] = {

@@ -10,7 +10,7 @@ from sim.cluster import Cluster
 from sim.errors import ClusterError, ParameterError
 from sim.trace import Trace
 from tests.shared import shared
-from trainyard.clusters.prices import guessed
+from trainyard.clusters.prices import types_with_guessed_speed
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import start
 from trainyard.traces.fitting import (
@@ -49,7 +49,7 @@ def test_without_starts_the_size_is_a_guess_on_which_jobs_wait() -> None:
     assert how.startswith("A guess without recorded starts: the jobs fill it on their busiest")
     assert how.endswith("1 node of 4 GPUs of unknown type, which count as V100.")
     assert cluster.name == "guessed from trace"
-    assert [kind.name for kind in guessed(cluster)] == ["unknown"]
+    assert [kind.name for kind in types_with_guessed_speed(cluster)] == ["unknown"]
     # What is written down says it still.
     assert Cluster.from_json(cluster.to_json()) == cluster
     assert is_guess(jobs(), cluster)
