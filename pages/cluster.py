@@ -22,7 +22,7 @@ def body() -> None:
     try:
         trace = load_trace(state.session().study.base.trace, server.store())
     except TrainyardError as error:
-        if not start.trace_is_gone(state.session().study, server.store()):  # else reported above
+        if not start.is_trace_missing(state.session().study, server.store()):  # else reported above
             st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     # Filled after the tables, which may change the headline.

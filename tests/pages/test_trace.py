@@ -352,7 +352,7 @@ def test_a_column_that_was_answered_stands_in_its_choice(visit: Open) -> None:
 def test_a_file_that_unpacks_to_too_much_is_not_read(
     visit: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "UNPACKED_BYTES", 1_000_000)
+    monkeypatch.setattr(intake, "MAX_UPLOAD_BYTES", 1_000_000)
     app = give(visit("trace"), "bomb.csv.gz", gzip.compress(b"0" * 1_100_000))
     sound(app)
     assert [error.value for error in app.error] == [
@@ -665,7 +665,7 @@ def test_two_traces_can_be_made_one(visit: Open) -> None:
 
 def test_figures_of_a_look_alike_are_opened(visit: Open) -> None:
     app = visit("trace")
-    spec = likeness.look_alike(load_sample("week")[0], load=0.5, seed=3)
+    spec = likeness.fit_look_alike(load_sample("week")[0], load=0.5, seed=3)
     give(app, "week.json", likeness.figures_document(spec).encode())
     sound(app)
     assert source(app) == spec.source

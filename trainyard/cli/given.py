@@ -25,7 +25,7 @@ from trainyard.study.document import parse_json
 from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpec
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
-from trainyard.traces.fitting import cluster_for
+from trainyard.traces.fitting import fit_cluster
 from trainyard.traces.own_recipes import parse_own_recipe, recipe_for_file, recipe_text
 from trainyard.traces.sources import FILE_LIMIT_MB, Source, load_source
 
@@ -226,7 +226,7 @@ def _apply_recipe(args: argparse.Namespace, given: dict[str, Any]) -> tuple[str,
         return args.format or "", given
     if (own := recipe_for_file(path)) is None:
         return "", given
-    sys.stderr.write(f"Read by {own.told}; --format NAME reads the file without it.\n")
+    sys.stderr.write(f"Read by {own.label}; --format NAME reads the file without it.\n")
     return own.fmt, _merge_choices(own.choices, given)
 
 
@@ -345,7 +345,7 @@ def _setting_overrides(args: argparse.Namespace) -> list[str]:
 
 def _default_cluster(source: Source) -> Cluster:
     """Return the cluster of a sample, or one built from the trace with a note."""
-    cluster, how = cluster_for(source)
+    cluster, how = fit_cluster(source)
     if source.cluster is None:
         sys.stderr.write(f"No --cluster is given, so one was built from the trace. {how}\n")
     return cluster

@@ -27,7 +27,7 @@ from trainyard.clusters.node_lists import (
 )
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import likeness
-from trainyard.traces.intake import MAPPED, UNPACKED_BYTES
+from trainyard.traces.intake import MAPPED_FORMATS, MAX_UPLOAD_BYTES
 
 MAX_CLUSTER_BYTES: Final = 5_000_000
 """Size limit for dropped files that describe a cluster."""
@@ -72,7 +72,7 @@ class FileGroups(NamedTuple):
 
 
 def classify_files(
-    files: Mapping[str, bytes], max_bytes: int = UNPACKED_BYTES
+    files: Mapping[str, bytes], max_bytes: int = MAX_UPLOAD_BYTES
 ) -> list[DroppedFile]:
     """Return the kind of each file, recognized by content.
 
@@ -180,7 +180,7 @@ def _find_machines(name: str, data: bytes) -> ImportedCluster | None:
     return read_machines(name, data) if len(data) <= MAX_CLUSTER_BYTES else None
 
 
-def group_files(files: Mapping[str, bytes], max_bytes: int = UNPACKED_BYTES) -> FileGroups:
+def group_files(files: Mapping[str, bytes], max_bytes: int = MAX_UPLOAD_BYTES) -> FileGroups:
     """Group several files into traces, descriptions of machines, and unused files.
 
     Parameters
@@ -249,7 +249,7 @@ def _pack_trace(names: tuple[str, ...], files: Mapping[str, bytes]) -> DroppedFi
     """Return the files of one trace as one dropped file: a zip archive of several tables."""
     if len(names) == 1:
         return DroppedFile("jobs", names[0], files[names[0]])
-    buffer, options = io.BytesIO(), ReadOptions(max_bytes=UNPACKED_BYTES)
+    buffer, options = io.BytesIO(), ReadOptions(max_bytes=MAX_UPLOAD_BYTES)
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in names:
             for content in open_all(files[name], name, options):
@@ -286,8 +286,8 @@ def _is_readable_trace(name: str, opened: list[Content]) -> bool:
     TrainyardError
         If it is not a trace.
     """
-    start = peek(opened, name=name, options=ReadOptions(max_bytes=UNPACKED_BYTES))
-    if start.fmt not in MAPPED:
+    start = peek(opened, name=name, options=ReadOptions(max_bytes=MAX_UPLOAD_BYTES))
+    if start.fmt not in MAPPED_FORMATS:
         return True
     refuse_unreadable(opened[0])
     return bool(start.fmt) and not start.missing

@@ -45,7 +45,7 @@ from trainyard.study import files, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import job_counts, plural
-from trainyard.traces.fitting import cluster_for
+from trainyard.traces.fitting import fit_cluster
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source
 
@@ -212,8 +212,8 @@ def cluster_presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
         )
     if trace is not None:
         try:
-            cluster, how = cluster_for(trace)
-            choices.insert(0, ClusterPreset("From the trace", how, cluster))
+            cluster, origin = fit_cluster(trace)
+            choices.insert(0, ClusterPreset("From the trace", origin, cluster))
         except ClusterError:
             pass  # the jobs request more than any cluster has: no preset fits
     uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="128 x H100")

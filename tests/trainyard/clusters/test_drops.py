@@ -9,7 +9,7 @@ from jobtraces import read
 from tests.jobtraces.readers.test_several_tables import FILES
 from trainyard.clusters.drops import DroppedFile, classify_files, select_contents
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces.likeness import figures_document, look_alike
+from trainyard.traces.likeness import figures_document, fit_look_alike
 from trainyard.traces.sources import load_trace
 
 JOBS = b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600\nb,60,2,1200\n"
@@ -74,7 +74,7 @@ def test_a_single_file_is_jobs_unless_it_is_machines_or_figures() -> None:
     assert classify_files({"nodes.txt": NODES}) == [DroppedFile("machines", "nodes.txt", NODES)]
     for data in (JOBS, NOTES, b"%PDF-1.7", b""):
         assert classify_files({"file": data}) == [DroppedFile("jobs", "file", data)]
-    spec = look_alike(load_trace(TraceSpec("sample:week")))
+    spec = fit_look_alike(load_trace(TraceSpec("sample:week")))
     assert classify_files({"like.json": figures_document(spec).encode()}) == [
         DroppedFile("figures", "like.json", spec)
     ]

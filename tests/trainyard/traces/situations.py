@@ -77,10 +77,10 @@ def reading(name: str, text: str, choices: Mapping[str, Any]) -> list[str]:
     return [
         f"{facts['title']} · {row_counts_text(facts)}",
         *facts["guesses"],
-        intake.columns_read(facts),
+        intake.describe_columns(facts),
         *facts["warnings"],
         *(f"{one['rows']} {one['action']}: {one['reason']}" for one in facts["reasons"]),
-        *(f"{rule.title}: {rule.sentence}" for rule in intake.row_rules(facts)),
+        *(f"{rule.title}: {rule.sentence}" for rule in intake.row_treatments(facts)),
         *asked(facts.get("questions", ())),
     ]
 
