@@ -254,7 +254,7 @@ def _change_cached(trace: Trace, spec: TraceSpec) -> Trace:
         end = "the end" if math.isinf(spec.to_s) else f"{spec.to_s:g} s"
         raise TraceError(
             f"{trace.name}: no job was submitted between {spec.from_s:g} s and {end}; the"
-            f" last was submitted at {trace.span_s:g} s. Choose another window."
+            f" last came at {trace.span_s:g} s. Choose another window."
         )
     jobs = len(frame)
     frame = _sample_jobs(frame, spec, trace)
