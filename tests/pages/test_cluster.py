@@ -154,7 +154,7 @@ def test_a_table_of_virtual_clusters_is_uploaded(visit: Open) -> None:
         (("alpha",), 2),
         (("beta",), 1),
     ]
-    asked = next(one for one in app.button_group if "How many GPUs has a node?" in one.label)
+    asked = next(one for one in app.button_group if "How many GPUs does a node have?" in one.label)
     assert asked.value == "8"
     asked.set_value("4").run()
     sound(app)
