@@ -22,7 +22,7 @@ def body() -> None:
     try:
         trace = load_trace(state.session().study.base.trace, server.store())
     except TrainyardError as error:
-        if not start.trace_is_gone(state.session().study, server.store()):  # else reported above
+        if not start.is_trace_missing(state.session().study, server.store()):  # else reported above
             st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     # Filled after the tables, which may change the headline.
@@ -56,7 +56,7 @@ def _headline(cluster: Cluster) -> str:
 
 def _draw_totals(cluster: Cluster) -> None:
     """Draw the totals of the cluster as tiles: nodes, GPUs, V100-equivalents, price."""
-    total = machines.totals(cluster)
+    total = machines.cluster_totals(cluster)
     tiles: dict[str, tuple[str, str | None]] = {"Nodes": (f"{total.nodes:,}", None)}
     if total.gpus:
         tiles["GPUs"] = f"{total.gpus:,}", None
@@ -64,7 +64,8 @@ def _draw_totals(cluster: Cluster) -> None:
     else:
         tiles["CPU cores"] = words.count(sum(node.cpus for node in cluster.nodes)), None
     list_priced, missing = (
-        words.plain(", ".join(map(gpu_type, names))) for names in prices.not_own(cluster)
+        words.plain(", ".join(map(gpu_type, names)))
+        for names in prices.types_without_own_price(cluster)
     )
     if total.price_per_hour and not missing:
         tiles["Price per hour"] = words.money(total.price_per_hour), "All nodes, in service or not."
@@ -92,7 +93,7 @@ def _draw_fit(trace: Trace, cluster: Cluster) -> None:
         return
     if fit.sentences():
         cluster_editor.draw_unschedulable(fit)
-    if not (fit.jobs or fit.unless_resized):
+    if not (fit.jobs or fit.need_resizing):
         st.caption(
             f":material/check: All {words.plural(len(trace), 'job')} fit on the empty cluster."
         )

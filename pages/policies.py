@@ -18,7 +18,7 @@ def body() -> None:
     try:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
-        if not start.trace_is_gone(study, server.store()):  # else reported above
+        if not start.is_trace_missing(study, server.store()):  # else reported above
             st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     policies.draw(trace)

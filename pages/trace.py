@@ -30,7 +30,7 @@ def body() -> None:
         trace_part.draw_generator_choice(session)
         upload.draw_help(session)
     upload.draw_faults()
-    if start.trace_is_gone(session.study, server.store()):
+    if start.is_trace_missing(session.study, server.store()):
         empty_states.draw_trace_gone(here=True)
         return
     source = load_source(session.study.base.trace, server.store())
@@ -85,7 +85,7 @@ def _headline(
 def _trace_profile(digest: str, _trace: Trace) -> intake.TraceProfile:
     """Return the figures of a trace, cached by its digest."""
     del digest
-    return intake.profile(_trace)
+    return intake.profile_trace(_trace)
 
 
 def _draw_samples(session: state.Session) -> None:

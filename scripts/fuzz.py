@@ -109,10 +109,10 @@ class Pages:
         found, choices = None, dict[str, Any]()
         try:
             found = intake.peek_upload(data, "file")
-            intake.examples(found)
-            [intake.median_s(found, None, unit) for unit in ("s", "ms")]
+            intake.example_cells(found)
+            [intake.median_duration_s(found, None, unit) for unit in ("s", "ms")]
             if rng.random() < 0.1 and found.columns:
-                choices["mapping"] = intake.mapping_from(
+                choices["mapping"] = intake.check_mapping(
                     {
                         native: rng.choice(["", *found.columns])
                         for native in intake.NATIVE_COLUMNS[:6]
@@ -136,7 +136,7 @@ class Pages:
         while True:
             try:
                 taken = intake.store_upload(
-                    data, "file", shelf, fmt=fmt, choices=choices, found=found
+                    data, "file", shelf, fmt=fmt, choices=choices, start=found
                 )  # type: ignore[arg-type]
                 break
             except OpenQuestionError as error:
@@ -150,16 +150,16 @@ class Pages:
                 if not answers:
                     return
                 choices["answers"] = before | answers
-        intake.row_rules(taken.account)
-        intake.columns_read(taken.account)
+        intake.row_treatments(taken.account)
+        intake.describe_columns(taken.account)
         self._jobs(shelf.trace)
 
     def _jobs(self, trace: Trace) -> None:
-        intake.profile(trace)
-        intake.days(trace)
-        machines.presets(trace)
+        intake.profile_trace(trace)
+        intake.span_days(trace)
+        machines.cluster_presets(trace)
         machines.offered_load(trace, self._study.base.cluster)
-        machines.unschedulable(trace, self._study.base.cluster, self._perf).sentences()
+        machines.find_unschedulable_jobs(trace, self._study.base.cluster, self._perf).sentences()
         anonymize(trace.frame)
 
     def cluster(self, rng: random.Random) -> None:
@@ -175,12 +175,12 @@ class Pages:
         study = start.with_cluster(self._study, cluster)
         groups, types = machines.group_table(cluster), machines.type_table(cluster)
         machines.cluster_from_tables(groups, types, cluster)
-        machines.totals(cluster)
+        machines.cluster_totals(cluster)
         if len(cluster.nodes) < 1000:
-            machines.nodes(cluster)
-        prices.not_own(cluster)
-        prices.figures_from(cluster)
-        [prices.with_prices(cluster, listed) for listed in prices.PRICES]
+            machines.node_rows(cluster)
+        prices.types_without_own_price(cluster)
+        prices.describe_sources(cluster)
+        [prices.apply_price_list(cluster, listed) for listed in prices.PRICE_LISTS]
         study.pack()
 
     def tables(self, rng: random.Random) -> None:
@@ -213,13 +213,13 @@ class Pages:
         # Written by hand, so that it may hold what a page would not write.
         packed = zlib.compress(json.dumps(document).encode("utf-8", "replace"), 1)
         self._opened(
-            start.check_admissible(Study.unpack(base64.urlsafe_b64encode(packed).decode()))
+            start.refuse_server_file(Study.unpack(base64.urlsafe_b64encode(packed).decode()))
         )
 
     def _opened(self, study: Study) -> None:
         canonical_json(study.to_json())
-        start.trace_is_gone(study, self._store)
-        machines.totals(study.base.cluster)
+        start.is_trace_missing(study, self._store)
+        machines.cluster_totals(study.base.cluster)
         if study.base.trace.source == self._study.base.trace.source:
             [start.refusal_reason(study, at, self._store) for at in range(len(study.allocators))]
             estimate(study, self._store, Costs(), 2)

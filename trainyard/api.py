@@ -109,7 +109,7 @@ def look_alike(
         trace = Source(trace, {})
     source = trace if isinstance(trace, Source) else read_trace(trace)
     nodes = cluster or fit_cluster(source)
-    return likeness.look_alike(source.trace, load=load, seed=seed, cluster=nodes).source
+    return likeness.fit_look_alike(source.trace, load=load, seed=seed, cluster=nodes).source
 
 
 def read_cluster(path: str | Path) -> Cluster:
@@ -140,7 +140,7 @@ def fit_cluster(trace: Source | Trace, load: float | None = None) -> Cluster:
     ParameterError
         If the load is not above 0 and at most 1.
     """
-    return fitting.cluster_for(trace, load).cluster
+    return fitting.fit_cluster(trace, load).cluster
 
 
 def policies(trace: Source | Trace | None = None) -> pd.DataFrame:

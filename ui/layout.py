@@ -99,7 +99,7 @@ def run_app() -> None:
     bar, below = st.container(key="bar_place"), st.container(key="bar_lines", gap="xsmall")
     # Reserves the height of the bar, so that the page does not move when it is drawn.
     bar.html(scenario_bar.MENU)
-    is_trace_gone = start.trace_is_gone(session.study, server.store())
+    is_trace_gone = start.is_trace_missing(session.study, server.store())
     with below:
         st.html(_LOST)
         _draw_keys()

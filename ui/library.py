@@ -340,7 +340,7 @@ def _open(item: Item) -> None:
         )
     study = recipe.named(item.name)
     session.window = None
-    if not session.open(study) and not start.trace_is_gone(study, server.store()):
+    if not session.open(study) and not start.is_trace_missing(study, server.store()):
         session.displayed_study = study  # the page reports that its results are gone
     st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
@@ -348,7 +348,7 @@ def _open(item: Item) -> None:
 def _admitted_recipe(item: Item) -> Recipe:
     """Return the recipe of an entry, after checking that a shared server may open its files."""
     recipe = item.recipe()
-    start.check_admissible(recipe if isinstance(recipe, Study) else recipe.study)
+    start.refuse_server_file(recipe if isinstance(recipe, Study) else recipe.study)
     return recipe
 
 
@@ -446,12 +446,12 @@ def _open_scenario(session: state.Session, data: bytes, name: str) -> None:
         return
     has_results, is_trace_gone = (
         session.open(opened.study),
-        start.trace_is_gone(opened.study, server.store()),
+        start.is_trace_missing(opened.study, server.store()),
     )
     away_note = (
-        f"Its trace is the file {opened.away}: load it on Trace. Until then the current trace"
-        " stays. "
-        if opened.away
+        f"Its trace is the file {opened.missing_trace}: load it on Trace. Until then the current"
+        " trace stays. "
+        if opened.missing_trace
         else ""
     )
     jobs_note = f" with {words.plural(opened.jobs, 'job')}" if opened.jobs else ""

@@ -114,7 +114,7 @@ def _open_saved(step: int) -> None:
     try:
         recipe = item.recipe()
         if isinstance(recipe, Study):
-            session.open(start.check_admissible(recipe).named(item.name))
+            session.open(start.refuse_server_file(recipe).named(item.name))
             session.window = None
             url_params.set_param(url_params.HIGH, "")
     except TrainyardError as error:

@@ -138,7 +138,7 @@ def _draw_run(session: state.Session, page: str, status: Status) -> None:
         or (page == "start" and session.on_sample)
         or (page in RESULTS and not session.unrun_changes and not _has_complete_policy(session))
     )
-    is_blocked = profiles.blocking_coverage(session.study) is not None or start.trace_is_gone(
+    is_blocked = profiles.blocking_coverage(session.study) is not None or start.is_trace_missing(
         session.study, server.store()
     )
     is_primary = status.differs and not page_has_primary and not is_blocked

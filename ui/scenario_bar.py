@@ -228,8 +228,8 @@ def _draw_command(study: Study) -> None:
     if study.base.trace.source.startswith("store:"):
         st.caption("On another machine, unpack the scenario file first:")
         st.code(
-            f"python -m trainyard run --scenario {bundle.SCENARIO} --trace {bundle.JOBS} --cpu-jobs"
-            " keep",
+            f"python -m trainyard run --scenario {bundle.SCENARIO_FILE} --trace {bundle.JOBS_FILE}"
+            " --cpu-jobs keep",
             language="bash",
             wrap_lines=True,
         )
@@ -307,7 +307,7 @@ def _draw_trace_chip(session: state.Session) -> None:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
         with _chip_popover("trace", "No trace"):
-            if not start.trace_is_gone(study, server.store()):  # else a line below reports it
+            if not start.is_trace_missing(study, server.store()):  # else a line below reports it
                 st.warning(words.plain(str(error)), icon=":material/warning:")
             st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
         return
@@ -323,7 +323,7 @@ def _draw_trace_chip(session: state.Session) -> None:
             step=0.05,
             **_field_options("load", study.base.trace.load, lambda load: _with_load(study, load)),
         )
-        _draw_window(study, intake.days(source.trace), session.epoch(source.trace.epoch))
+        _draw_window(study, intake.span_days(source.trace), session.epoch(source.trace.epoch))
         if source.trace.epoch:
             st.session_state[_CALENDAR] = session.calendar
             st.toggle("Dates instead of days", key=_CALENDAR, on_change=_on_toggle_dates)
@@ -380,7 +380,7 @@ def _draw_cluster_chip(session: state.Session) -> None:
     cluster = session.study.base.cluster
     name = charts.visible(cluster.name, _CHIP_NAME)
     with _chip_popover("cluster", words.plain(f"{name} · {words.plural(cluster.gpus, 'GPU')}")):
-        totals = machines.totals(cluster)
+        totals = machines.cluster_totals(cluster)
         st.caption(
             f"{words.plain(cluster.name)}: {words.plural(totals.nodes, 'node')},"
             f" {words.plural(totals.gpus, 'GPU')}"

@@ -64,8 +64,8 @@ class Upload:
     choices : mapping
         Reading options.
     questions : sequence of mapping
-        Questions to answer before the file can be read, as `trainyard.traces.sources.asked`
-        writes them.
+        Questions to answer before the file can be read, as
+        `trainyard.traces.sources.question_values` writes them.
     unused_reasons : tuple of str
         Reasons why other files of the same drop are not used.
     refused_reasons : tuple of str
@@ -170,7 +170,7 @@ class Session:
     def edit(self, study: Study) -> None:
         """Set the study to one edited in a form; widgets keep their values."""
         # A study whose trace is gone cannot run, so it is no step to undo.
-        if study != self.study and not start.trace_is_gone(self.study, server.store()):
+        if study != self.study and not start.is_trace_missing(self.study, server.store()):
             self.undo_stack.append(self.study)
         # A policy that was removed and added again keeps its color.
         color_source = (
@@ -490,10 +490,12 @@ def _session_from_url(scenario: str, result: str) -> Session:
     if not scenario:
         return Session(start.sample_study())
     try:
-        study = start.check_admissible(Study.unpack(scenario))
-        if start.trace_is_gone(study, server.store()):
+        study = start.refuse_server_file(Study.unpack(scenario))
+        if start.is_trace_missing(study, server.store()):
             return Session(study)  # every page reports it
-        shown = start.check_admissible(Study.unpack(result)) if result not in ("", SAME) else study
+        shown = (
+            start.refuse_server_file(Study.unpack(result)) if result not in ("", SAME) else study
+        )
         stored = stored_results.gather(shown)
     except TrainyardError as error:
         if result in ("", SAME):
@@ -535,6 +537,6 @@ def _parse_window(t0: str, t1: str) -> tuple[float, float] | None:
 def _session_without_trace(scenario: str, sentence: str) -> Session:
     """Return a session with a valid study without trace, or else with the sample."""
     try:
-        return Session(start.check_admissible(Study.unpack(scenario)), notice=sentence)
+        return Session(start.refuse_server_file(Study.unpack(scenario)), notice=sentence)
     except TrainyardError:
         return Session(start.sample_study(), notice=sentence)

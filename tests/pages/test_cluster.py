@@ -154,7 +154,7 @@ def test_a_table_of_virtual_clusters_is_uploaded(visit: Open) -> None:
         (("alpha",), 2),
         (("beta",), 1),
     ]
-    asked = next(one for one in app.button_group if "How many GPUs has a node?" in one.label)
+    asked = next(one for one in app.button_group if "How many GPUs does a node have?" in one.label)
     assert asked.value == "8"
     asked.set_value("4").run()
     sound(app)
@@ -290,7 +290,7 @@ def test_an_unknown_gpu_type_never_yields_a_number(visit: Open) -> None:
     app.text_input(key="cluster_spec").set_value("2x8:h100x").run()
     app.button(key="use_spec").click().run()
     sound(app)
-    said = "No speed known for ‘h100x’. Nearest: H100. Enter speed and price, or take H100."
+    said = "No speed known for ‘h100x’. Nearest: H100. Enter speed and price, or use H100."
     assert said in texts(app)
     assert app.query_params["s"] == before
     assert app.button(key="use/h100x").disabled

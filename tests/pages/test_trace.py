@@ -352,7 +352,7 @@ def test_a_column_that_was_answered_stands_in_its_choice(visit: Open) -> None:
 def test_a_file_that_unpacks_to_too_much_is_not_read(
     visit: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "UNPACKED_BYTES", 1_000_000)
+    monkeypatch.setattr(intake, "MAX_UPLOAD_BYTES", 1_000_000)
     app = give(visit("trace"), "bomb.csv.gz", gzip.compress(b"0" * 1_100_000))
     sound(app)
     assert [error.value for error in app.error] == [
@@ -665,7 +665,7 @@ def test_two_traces_can_be_made_one(visit: Open) -> None:
 
 def test_figures_of_a_look_alike_are_opened(visit: Open) -> None:
     app = visit("trace")
-    spec = likeness.look_alike(load_sample("week")[0], load=0.5, seed=3)
+    spec = likeness.fit_look_alike(load_sample("week")[0], load=0.5, seed=3)
     give(app, "week.json", likeness.figures_document(spec).encode())
     sound(app)
     assert source(app) == spec.source
@@ -722,7 +722,7 @@ def test_of_two_lists_of_machines_none_is_guessed(visit: Open) -> None:
 def test_what_is_in_doubt_is_mended_with_a_click(visit: Open, tiny: Study) -> None:
     small = replace(tiny, base=replace(tiny.base, cluster=Cluster.parse("1x2:v100")))
     app = visit("trace", small)
-    assert "The recording used up to" in texts(app)
+    assert "The recorded schedule used up to" in texts(app)
     assert "Jobs that can never start on this cluster hold" in texts(app)
     mended = visit("trace", small)
     mended.button(key="mend/fit_cluster").click().run()
@@ -744,10 +744,10 @@ def test_too_much_load_is_lowered_and_an_unknown_speed_entered(visit: Open) -> N
     one = replace(study, base=replace(study.base, cluster=Cluster.parse("1x8:v100")))
     app = visit("trace", one)
     assert "times the capacity of this cluster" in texts(app)
-    assert "No speed of X9 is known" in texts(app)
+    assert "The speed of X9 is unknown" in texts(app)
     labelled(app.number_input, "Speed of x9").set_value(1.5)
     press(app, "Use these speeds")
-    assert "No speed of X9" not in texts(app)
+    assert "The speed of X9" not in texts(app)
     app.button(key="mend/lower_load").click().run()
     sound(app)
     assert study_of(app).base.trace.load < 1

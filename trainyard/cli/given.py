@@ -16,7 +16,7 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from trainyard.cli.errors import UsageError
 from trainyard.cli.questions import add_answers, resolve_questions
-from trainyard.clusters.homes import of_nodes
+from trainyard.clusters.homes import set_node_gpus
 from trainyard.clusters.machines import read_cluster
 from trainyard.results.plainest import AUTO
 from trainyard.store import profiles
@@ -25,7 +25,7 @@ from trainyard.study.document import parse_json
 from trainyard.study.scenario import NEW_COSTS, READY, RIGID, Scenario, TraceSpec
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
-from trainyard.traces.fitting import cluster_for
+from trainyard.traces.fitting import fit_cluster
 from trainyard.traces.own_recipes import parse_own_recipe, recipe_for_file, recipe_text
 from trainyard.traces.sources import FILE_LIMIT_MB, Source, load_source
 
@@ -169,13 +169,13 @@ def _cluster_from_text(text: str, epoch: str) -> Cluster:
     if not place.lower().endswith(_CLUSTER_FILES) and not isfile(place):
         return gpu_types.parse_cluster(text)
     machines = read_cluster(Path(place), epoch)
-    if gpus and not machines.asked:
+    if gpus and not machines.questions:
         raise UsageError(f"{place} already describes its nodes. Leave out {text[len(place) :]}.")
     if gpus:
-        cluster = of_nodes(machines.cluster, int(gpus), (kind or "").lower())
+        cluster = set_node_gpus(machines.cluster, int(gpus), (kind or "").lower())
         return gpu_types.check_types(cluster, [one.name for one in machines.cluster.types])
     sys.stderr.writelines(f"{note}\n" for note in machines.notes)
-    if machines.asked:
+    if machines.questions:
         sys.stderr.write(f"To set GPUs per node and type: --cluster {place}:4:a100.\n")
     return machines.cluster
 
@@ -226,7 +226,7 @@ def _apply_recipe(args: argparse.Namespace, given: dict[str, Any]) -> tuple[str,
         return args.format or "", given
     if (own := recipe_for_file(path)) is None:
         return "", given
-    sys.stderr.write(f"Read by {own.told}; --format NAME reads the file without it.\n")
+    sys.stderr.write(f"Read by {own.label}; --format NAME reads the file without it.\n")
     return own.fmt, _merge_choices(own.choices, given)
 
 
@@ -345,7 +345,7 @@ def _setting_overrides(args: argparse.Namespace) -> list[str]:
 
 def _default_cluster(source: Source) -> Cluster:
     """Return the cluster of a sample, or one built from the trace with a note."""
-    cluster, how = cluster_for(source)
+    cluster, how = fit_cluster(source)
     if source.cluster is None:
         sys.stderr.write(f"No --cluster is given, so one was built from the trace. {how}\n")
     return cluster

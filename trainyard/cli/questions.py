@@ -106,7 +106,7 @@ def alternative_options(offer: Mapping[str, Any]) -> list[str]:
     Parameters
     ----------
     offer : mapping
-        A question as `trainyard.traces.sources.asked` writes it.
+        A question as `trainyard.traces.sources.question_values` writes it.
     """
     return [
         f"{_quote_answer(offer['id'], value)}  {meaning}"

@@ -21,12 +21,12 @@ from trainyard.cli.given import (
     used_reading_options,
 )
 from trainyard.cli.questions import alternative_options, resolve_questions
-from trainyard.clusters.drops import LARGEST, group_files, read_machines
+from trainyard.clusters.drops import MAX_CLUSTER_BYTES, group_files, read_machines
 from trainyard.study.document import MAX_BYTES
 from trainyard.study.scenario import MADE, READY, TraceSpec
 from trainyard.text import plural
 from trainyard.traces import likeness
-from trainyard.traces.fitting import cluster_for
+from trainyard.traces.fitting import fit_cluster
 from trainyard.traces.merging import merge_traces
 from trainyard.traces.own_recipes import recipe_of_import, write_recipe
 from trainyard.traces.samples import write_sample, write_trace
@@ -193,12 +193,12 @@ def _run_generate_like(args: argparse.Namespace) -> None:
         _, source = resolve_questions(
             trace_spec(args), args, lambda spec: load_source(spec, max_mb=args.max_mb)
         )
-        machines = cluster or cluster_for(source).cluster
-        spec = likeness.look_alike(source.trace, load=load, seed=seed, cluster=machines)
+        machines = cluster or fit_cluster(source).cluster
+        spec = likeness.fit_look_alike(source.trace, load=load, seed=seed, cluster=machines)
         print(likeness.fit_sentence(likeness.compare_with_fit(source.trace, seed)))
     else:
         changes = {"load": args.load, "seed": args.seed} | (
-            {"cluster": likeness.short_cluster(cluster)} if cluster else {}
+            {"cluster": likeness.cluster_short_form(cluster)} if cluster else {}
         )
         given = {name: value for name, value in changes.items() if value is not None}
         spec = TraceSpec(f"{MADE}{Spec.of('like', **{**figures.values, **given})}")
@@ -208,7 +208,7 @@ def _run_generate_like(args: argparse.Namespace) -> None:
         _report_write_errors(
             path, lambda: path.write_text(likeness.figures_document(spec), encoding="utf-8")
         )
-        print(f"{path}: the fitted figures, without names, ids and dates. {likeness.PRIVACY}")
+        print(f"{path}: the fitted figures, without names, ids and dates. {likeness.PRIVACY_NOTE}")
     if args.out:
         out, trace = Path(args.out), load_source(spec).trace
         _make_parent(out)
@@ -223,7 +223,7 @@ def _read_figures(place: str) -> Spec | None:
     path = Path(place)
     if not path.is_file() or path.stat().st_size > MAX_BYTES:
         return None  # reading it as a trace reports the error
-    return likeness.figures_of(read_text(path, "a file of figures"))
+    return likeness.parse_figures(read_text(path, "a file of figures"))
 
 
 def _used_profile_options(args: argparse.Namespace) -> list[str]:
@@ -342,7 +342,7 @@ def _check_not_machines(path: Path) -> None:
         If the file describes machines.
     """
     try:
-        data = path.read_bytes() if path.stat().st_size <= LARGEST else b""
+        data = path.read_bytes() if path.stat().st_size <= MAX_CLUSTER_BYTES else b""
     except (OSError, ValueError):
         return  # reading the trace reports the error
     if data and (machines := read_machines(path.name, data)) is not None:

@@ -22,7 +22,7 @@ from trainyard.store import plain
 from trainyard.study import catalog
 from trainyard.study.study import labels
 from trainyard.text import duration
-from trainyard.traces.bare import read_bare
+from trainyard.traces.bare import read_minimal_trace
 
 _SUPPORTED: Final = frozenset(
     {
@@ -57,7 +57,7 @@ def command_totals(args: argparse.Namespace) -> None:
         )
     folder = make_folder(args.jobs_out) if args.jobs_out else None
     source = Path(args.trace)
-    trace, cluster = read_bare(source), parse_cluster(args.cluster)
+    trace, cluster = read_minimal_trace(source), parse_cluster(args.cluster)
     rows, specs = [], [catalog.canonical("allocator", Spec.parse(one)) for one in args.allocator]
     warm()
     for label, spec in zip(labels(specs), specs, strict=True):

@@ -1,3 +1,1 @@
-"""Where machines come from: tables that a page edits, descriptions of other tools, and what they
-cost.
-"""
+"""Read clusters from tables and files of other tools, and price their GPUs."""

@@ -1,5 +1,6 @@
-"""What makes a comparison of jobs on described machines doubtful: a recording that used more GPUs,
-jobs that the machines cannot hold, and GPU types whose speed nobody knows.
+"""Reasons to doubt a comparison of jobs on a cluster.
+
+The recorded schedule used more GPUs, jobs fit nowhere, or speeds of GPU types are unknown.
 """
 
 from __future__ import annotations
@@ -15,120 +16,123 @@ from sim.cluster import Cluster, known_type
 from sim.perf.lookup import used_types
 from sim.trace import Trace
 from trainyard.text import gpu_type, plural
-from trainyard.text import share as of_all
+from trainyard.text import share as share_text
 from trainyard.traces.fitting import peak_gpus
 
 CONCURRENCY: Final = "concurrency"
 FITS: Final = "fits"
 UNKNOWN: Final = "unknown"
-SHARE: Final = 0.05
-"""Part of all GPU time above which such jobs, or such GPU types, are in the way of a comparison."""
+MAX_SHARE: Final = 0.05
+"""Share of all GPU time up to which such jobs or GPU types raise no doubt."""
 
 
 @lru_cache(maxsize=8)
-def concurrency(trace: Trace, cluster: Cluster) -> str:
-    """Return that the recording used more GPUs at once than a cluster has with all its nodes; "" =
-    it did not, or holds no starts.
+def concurrency_doubt(trace: Trace, cluster: Cluster) -> str:
+    """Return a doubt if the recorded schedule used more GPUs than the cluster has, else "".
+
+    Without recorded starts there is no doubt.
     """
     start_s = trace.numbers("start_time_s")
-    known = np.isfinite(start_s)
+    is_started = np.isfinite(start_s)
     run_s, gpus = trace.numbers("duration_s"), trace.numbers("num_gpus")
-    peak = peak_gpus(start_s[known], run_s[known], gpus[known])
+    peak = peak_gpus(start_s[is_started], run_s[is_started], gpus[is_started])
     if peak <= cluster.gpus:
         return ""
     return (
-        f"The recording used up to {peak:,.0f} GPUs at once; this cluster has {cluster.gpus:,}: the"
-        " real cluster was larger, or what counts as GPUs are processors."
+        f"The recorded schedule used up to {peak:,.0f} GPUs at once; this cluster has"
+        f" {cluster.gpus:,}. The real cluster was larger, or the trace counts processors as GPUs."
     )
 
 
-def fits(trace: Trace, never: NDArray[np.bool_]) -> str:
-    """Return that jobs which can never start hold more than `SHARE` of all GPU time; "" = they do
-    not.
+def unplaceable_doubt(trace: Trace, unschedulable: NDArray[np.bool_]) -> str:
+    """Return a doubt if unschedulable jobs have over `MAX_SHARE` of all GPU time, else "".
 
     Parameters
     ----------
     trace : Trace
         The jobs.
-    never : array of bool of shape (jobs,)
-        Those that are larger than the cluster, or want types that it lacks.
+    unschedulable : array of bool of shape (jobs,)
+        Mask of the jobs that can never start on the cluster.
     """
-    asked = _gpu_s(trace)
-    share = float(asked[never].sum() / asked.sum()) if asked.any() else 0.0
-    if share <= SHARE:
+    gpu_s = _job_gpu_s(trace)
+    share = float(gpu_s[unschedulable].sum() / gpu_s.sum()) if gpu_s.any() else 0.0
+    if share <= MAX_SHARE:
         return ""
     return (
-        f"Jobs that can never start on this cluster hold {of_all(share)} of all GPU time"
-        f" ({int(never.sum()):,} of {plural(len(trace), 'job')}): the results are of the others."
+        f"Jobs that can never start on this cluster hold {share_text(share)} of all GPU time"
+        f" ({int(unschedulable.sum()):,} of {plural(len(trace), 'job')}). The results cover the"
+        " other jobs."
     )
 
 
 @lru_cache(maxsize=8)
-def strange(trace: Trace, cluster: Cluster) -> Mapping[str, float]:
-    """Return the GPU types without a known speed and their shares of all GPU time, the largest
-    first; empty = they hold no more than `SHARE` together, or speeds do not matter.
+def shares_without_speed(trace: Trace, cluster: Cluster) -> Mapping[str, float]:
+    """Return GPU type -> share of all GPU time of types of unknown speed, largest first.
+
+    Returns
+    -------
+    mapping of float
+        Empty if their shares add up to at most `MAX_SHARE`, or if speeds do not matter.
 
     Notes
     -----
-    Speeds matter where a cluster has several types, or jobs were recorded on one that it lacks. A
-    type is known if the catalogue has its speed, or somebody gave it one other than 1, which
-    stands for a guess.
+    Speeds matter if the cluster has several types, or jobs were recorded on a type that it lacks. A
+    speed is known if it is in the catalog, or was entered as a value other than the placeholder 1.
     """
-    asked, recorded = _gpu_s(trace), trace.texts("gpu_type")
-    there = set(used_types(cluster))
+    gpu_s, recorded = _job_gpu_s(trace), trace.texts("gpu_type")
+    cluster_types = set(used_types(cluster))
     codes = np.asarray(recorded.codes, np.int64)
-    held = np.bincount(codes[codes >= 0], asked[codes >= 0], len(recorded.categories))
+    gpu_s_by_type = np.bincount(codes[codes >= 0], gpu_s[codes >= 0], len(recorded.categories))
     shares = {
-        str(kind): float(gpu_s / asked.sum())
-        for kind, gpu_s in zip(recorded.categories, held, strict=True)
-        if kind and gpu_s > 0
+        str(kind): float(type_gpu_s / gpu_s.sum())
+        for kind, type_gpu_s in zip(recorded.categories, gpu_s_by_type, strict=True)
+        if kind and type_gpu_s > 0
     }
-    if len(there) <= 1 and set(shares) <= there:
+    if len(cluster_types) <= 1 and set(shares) <= cluster_types:
         return {}
-    given = {kind.name for kind in cluster.types if kind.speed != 1.0}
-    found = {
+    entered = {kind.name for kind in cluster.types if kind.speed != 1.0}
+    without_speed = {
         kind: share
-        for kind, share in sorted(shares.items(), key=lambda one: -one[1])
-        if kind not in given and known_type(kind) is None
+        for kind, share in sorted(shares.items(), key=lambda item: -item[1])
+        if kind not in entered and known_type(kind) is None
     }
-    return found if sum(found.values()) > SHARE else {}
+    return without_speed if sum(without_speed.values()) > MAX_SHARE else {}
 
 
-def unknown(trace: Trace, cluster: Cluster) -> str:
-    """Return which GPU types without a known speed hold more than `SHARE` of all GPU time; "" =
-    none, see `strange`.
-    """
-    found = strange(trace, cluster)
-    if not found:
+def unknown_speed_doubt(trace: Trace, cluster: Cluster) -> str:
+    """Return a doubt if `shares_without_speed` finds GPU types, else ""."""
+    shares = shares_without_speed(trace, cluster)
+    if not shares:
         return ""
-    listed = ", ".join(gpu_type(kind[:40]) for kind in found)
+    listed = ", ".join(gpu_type(kind[:40]) for kind in shares)
     return (
-        f"No speed of {listed} is known, and {of_all(sum(found.values()))} of all GPU time was"
-        " recorded there: run times on other types are guessed."
+        f"The speed of {listed} is unknown, and {share_text(sum(shares.values()))} of all GPU time"
+        " was recorded there. Run times on other types are guesses."
     )
 
 
-def found(
-    trace: Trace, cluster: Cluster, never: NDArray[np.bool_], *, measured: bool = False
+def find_doubts(
+    trace: Trace, cluster: Cluster, unschedulable: NDArray[np.bool_], *, measured: bool = False
 ) -> dict[str, str]:
-    """Return what is in doubt, by id, in sentences that every front end shows.
+    """Return id -> sentence of the doubts about jobs on a cluster.
 
     Parameters
     ----------
     trace, cluster : Trace, Cluster
         Jobs and machines.
-    never : array of bool of shape (jobs,)
-        Jobs that can never start there.
+    unschedulable : array of bool of shape (jobs,)
+        Mask of the jobs that can never start on the cluster.
     measured : bool
-        Whether run times come from measurements on each type, so that speeds do not matter.
+        Whether run times are measured on each GPU type; then speeds do not matter.
     """
-    said = {
-        FITS: fits(trace, never),
-        UNKNOWN: "" if measured else unknown(trace, cluster),
-        CONCURRENCY: concurrency(trace, cluster),
+    doubts = {
+        FITS: unplaceable_doubt(trace, unschedulable),
+        UNKNOWN: "" if measured else unknown_speed_doubt(trace, cluster),
+        CONCURRENCY: concurrency_doubt(trace, cluster),
     }
-    return {key: text for key, text in said.items() if text}
+    return {key: text for key, text in doubts.items() if text}
 
 
-def _gpu_s(trace: Trace) -> NDArray[np.float64]:
+def _job_gpu_s(trace: Trace) -> NDArray[np.float64]:
+    """Return GPUs times duration of each job."""
     return np.asarray(trace.numbers("num_gpus") * trace.numbers("duration_s"), np.float64)

@@ -1,4 +1,4 @@
-"""Files given at once: which are jobs, which describe machines, and which are not used."""
+"""Classify dropped files: traces, descriptions of machines, figures of look-alikes, or neither."""
 
 from __future__ import annotations
 
@@ -15,272 +15,279 @@ from jobtraces.readers.files import ARCHIVE_ERRORS, is_workbook, open_all, open_
 from jobtraces.recipes import refuse_unreadable, shipped_recipes
 from jobtraces.recipes.sources import assign_tables
 from sim.errors import ClusterError, TraceError, TrainyardError
-from trainyard.clusters.homes import dealt, says_sizes_alone, sizes_of_homes
-from trainyard.clusters.kubernetes import is_yaml
+from trainyard.clusters.homes import assign_nodes, has_sizes_only, is_virtual_cluster_header
+from trainyard.clusters.kubernetes import is_node_yaml
 from trainyard.clusters.machines import import_cluster
 from trainyard.clusters.node_lists import (
-    LARGEST_BYTES,
-    Imported,
+    MAX_LIST_BYTES,
+    ImportedCluster,
+    is_machine_header,
     is_sinfo,
     is_slurm,
-    only_machines,
 )
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import likeness
-from trainyard.traces.intake import MAPPED, UNPACKED_BYTES
+from trainyard.traces.intake import MAPPED_FORMATS, MAX_UPLOAD_BYTES
 
-LARGEST: Final = 5_000_000
-"""Bytes of a file that may describe a cluster."""
-Kind = Literal["jobs", "figures", "machines", "refused"]
+MAX_CLUSTER_BYTES: Final = 5_000_000
+"""Size limit for dropped files that describe a cluster."""
+FileKind = Literal["jobs", "figures", "machines", "refused"]
 
 
-class Drop(NamedTuple):
-    """What one file is, or several files that are the tables of one trace.
+class DroppedFile(NamedTuple):
+    """A dropped file, or the files of one trace, with its kind.
 
     Parameters
     ----------
     kind : {"jobs", "figures", "machines", "refused"}
         A trace, the figures of a look-alike, a description of machines, or none of these.
     name : str
-        Of the file; of several files their names joined by " + ".
+        Name of the file; several names are joined by " + ".
     content : bytes, TraceSpec or str
-        The file itself, with several tables in one zip archive; of figures the trace that they
-        make; of a refused file the sentence that says why.
+        Bytes of the file, with several tables in one zip archive; for figures, the trace that they
+        generate; for a refused file, the reason as a sentence.
     """
 
-    kind: Kind
+    kind: FileKind
     name: str
     content: bytes | TraceSpec | str
 
 
 class FileGroups(NamedTuple):
-    """What several files are.
+    """Several files by kind.
 
     Parameters
     ----------
     traces : list of tuple of str
-        Names of the files of each trace: several where they are the tables of one.
-    machines : mapping of str to Imported
+        File names of each trace; several for a trace of several tables.
+    machines : mapping of str to ImportedCluster
         Name of a file that describes machines -> its cluster.
     refused : mapping of str to str
-        Names of files that are not used -> the sentence that says why.
+        Names of unused files -> the reason as a sentence.
     """
 
     traces: list[tuple[str, ...]]
-    machines: dict[str, Imported]
+    machines: dict[str, ImportedCluster]
     refused: dict[str, str]
 
 
-def sort(files: Mapping[str, bytes], max_bytes: int = UNPACKED_BYTES) -> list[Drop]:
-    """Return what each of the given files is, by its content alone.
+def classify_files(
+    files: Mapping[str, bytes], max_bytes: int = MAX_UPLOAD_BYTES
+) -> list[DroppedFile]:
+    """Return the kind of each file, recognized by content.
 
     Parameters
     ----------
     files : mapping of str to bytes
-        Their contents, plain or packed, by name. The members of a zip archive count as files unless
-        they are the tables of one trace.
+        File name -> content, plain or packed. Members of a zip archive count as files, unless they
+        are the tables of one trace.
     max_bytes : int
-        Limit on the size of all files unpacked.
+        Size limit for all unpacked files.
 
     Returns
     -------
-    list of Drop
-        A single file that is nothing else counts as jobs, so that reading says what is wrong with
-        it. Of several, one that is neither jobs nor machines counts as the jobs if it is the only
-        one beside machines: its columns can be named by hand.
+    list of DroppedFile
+        A single file of unknown kind counts as jobs, so reading it reports the error. Among several
+        files, a file of unknown kind counts as jobs if the others describe machines: the user can
+        choose its columns.
 
     Raises
     ------
     TrainyardError
-        If figures of a look-alike cannot be used, or a table of a trace cannot be unpacked.
+        If figures of a look-alike are invalid, or a table of a trace cannot be unpacked.
     """
     files = _unfold_archives(files, max_bytes)
     if len(files) == 1:
         name, data = next(iter(files.items()))
-        if (made := likeness.open_figures(data)) is not None:
-            return [Drop("figures", name, made)]
+        if (spec := likeness.open_figures(data)) is not None:
+            return [DroppedFile("figures", name, spec)]
         is_cluster = _find_machines(name, data) is not None
-        return [Drop("machines" if is_cluster else "jobs", name, data)]
-    found = group_files(files, max_bytes)
+        return [DroppedFile("machines" if is_cluster else "jobs", name, data)]
+    groups = group_files(files, max_bytes)
     try:
-        _combine(found.machines)
+        _combine_clusters(groups.machines)
     except ClusterError as error:
-        found.refused[", ".join(found.machines)] = str(error)
-        found.machines.clear()
+        groups.refused[", ".join(groups.machines)] = str(error)
+        groups.machines.clear()
     return [
-        *(_pack(names, files) for names in found.traces),
-        *(Drop("machines", name, files[name]) for name in found.machines),
-        *(Drop("refused", name, sentence) for name, sentence in found.refused.items()),
+        *(_pack_trace(names, files) for names in groups.traces),
+        *(DroppedFile("machines", name, files[name]) for name in groups.machines),
+        *(DroppedFile("refused", name, sentence) for name, sentence in groups.refused.items()),
     ]
 
 
-def contents(drops: Iterable[Drop], kind: Kind) -> dict[str, Any]:
-    """Return name -> content of the drops of one kind."""
+def select_contents(drops: Iterable[DroppedFile], kind: FileKind) -> dict[str, Any]:
+    """Return name -> content of the dropped files of one kind."""
     return {drop.name: drop.content for drop in drops if drop.kind == kind}
 
 
-def read_machines(name: str, content: bytes, epoch: str = "") -> Imported | None:
+def read_machines(name: str, content: bytes, epoch: str = "") -> ImportedCluster | None:
     """Return the cluster that a file describes; None if it is a trace or describes no machines.
 
     Parameters
     ----------
     name, content, epoch
-        As for `trainyard.clusters.machines.import_cluster`.
+        See `trainyard.clusters.machines.import_cluster`.
     """
     try:
-        opened = open_source(content, name, ReadOptions(max_bytes=LARGEST_BYTES))
-        found, written = detect(opened), content.decode("utf-8-sig", "replace")
-        # Any table may hold jobs; one with a column that no list of machines has is taken for one.
-        if found is not None and not (
-            found is TABLE
+        opened = open_source(content, name, ReadOptions(max_bytes=MAX_LIST_BYTES))
+        fmt, text = detect(opened), content.decode("utf-8-sig", "replace")
+        # A table holds jobs if it has a column that no list of machines has.
+        if fmt is not None and not (
+            fmt is TABLE
             and (
-                only_machines(opened.sample.cells)
-                or sizes_of_homes([plain_name(cell) for cell in opened.sample.cells])
-                # As it was written: records of keys and values have become a table by now.
-                or any(is_one(written) for is_one in (is_slurm, is_sinfo, is_yaml))
+                is_machine_header(opened.sample.cells)
+                or is_virtual_cluster_header([plain_name(cell) for cell in opened.sample.cells])
+                # Check the original text: `opened` has turned records into a table.
+                or any(is_format(text) for is_format in (is_slurm, is_sinfo, is_node_yaml))
             )
         ):
             return None
         return import_cluster(name, content, epoch)
     except TrainyardError:
-        return None  # what is wrong with it is said where it is read as a trace
+        return None  # reading it as a trace reports the error
 
 
-def cluster_of_files(files: Mapping[str, bytes], epoch: str = "") -> Imported | None:
-    """Return the cluster that files of one drop describe; None if none of them describes any.
+def read_cluster_files(files: Mapping[str, bytes], epoch: str = "") -> ImportedCluster | None:
+    """Return the cluster that the dropped files describe, None if there is none.
 
     Raises
     ------
     ClusterError
-        If it is not clear which of several is meant.
+        If several files describe clusters that cannot be combined.
     """
-    found = {name: read_machines(name, data, epoch) for name, data in files.items()}
-    return _combine({name: one for name, one in found.items() if one is not None})
-
-
-def _combine(found: Mapping[str, Imported]) -> Imported | None:
-    """Return the only cluster, or a list of machines dealt out to a list of virtual clusters."""
-    if len(found) < 2:
-        return next(iter(found.values()), None)
-    sizes, *others = sorted(found.values(), key=says_sizes_alone, reverse=True)
-    if len(others) == 1 and says_sizes_alone(sizes) and not says_sizes_alone(others[0]):
-        return dealt(others[0], sizes)
-    raise ClusterError(
-        f"{', '.join(found)}: each of these describes machines, so none of them is used. Drop the"
-        " one that is meant."
+    by_name = {name: read_machines(name, data, epoch) for name, data in files.items()}
+    return _combine_clusters(
+        {name: imported for name, imported in by_name.items() if imported is not None}
     )
 
 
-def _find_machines(name: str, data: bytes) -> Imported | None:
-    return read_machines(name, data) if len(data) <= LARGEST else None
+def _combine_clusters(by_name: Mapping[str, ImportedCluster]) -> ImportedCluster | None:
+    """Return the only cluster, or listed nodes assigned to the virtual clusters of another file."""
+    if len(by_name) < 2:
+        return next(iter(by_name.values()), None)
+    sizes, *others = sorted(by_name.values(), key=has_sizes_only, reverse=True)
+    if len(others) == 1 and has_sizes_only(sizes) and not has_sizes_only(others[0]):
+        return assign_nodes(others[0], sizes)
+    raise ClusterError(
+        f"{', '.join(by_name)}: each of these describes machines, so none is used. Drop only one of"
+        " them."
+    )
 
 
-def group_files(files: Mapping[str, bytes], max_bytes: int = UNPACKED_BYTES) -> FileGroups:
-    """Return which of several files are jobs, and which are machines; arguments as of `sort`.
+def _find_machines(name: str, data: bytes) -> ImportedCluster | None:
+    """Return the cluster that a file of limited size describes, or None."""
+    return read_machines(name, data) if len(data) <= MAX_CLUSTER_BYTES else None
 
-    One that is neither counts as the jobs if it is the only one beside machines.
+
+def group_files(files: Mapping[str, bytes], max_bytes: int = MAX_UPLOAD_BYTES) -> FileGroups:
+    """Group several files into traces, descriptions of machines, and unused files.
+
+    Parameters
+    ----------
+    files, max_bytes
+        See `classify_files`.
     """
-    found, unknown = FileGroups([], {}, {}), []
+    groups, unknown = FileGroups([], {}, {}), []
     opened: dict[str, list[Content]] = {}
     for name, data in files.items():
         if (cluster := _find_machines(name, data)) is not None:
-            found.machines[name] = cluster
+            groups.machines[name] = cluster
             continue
         try:
             opened[name] = open_all(data, name, ReadOptions(max_bytes=max(max_bytes, 1)))
             max_bytes -= sum(len(content.data) for content in opened[name])
         except TrainyardError as error:
-            found.refused[name] = str(error)
-    _join_tables(opened, found)
-    joined = {name for names in found.traces for name in names}
+            groups.refused[name] = str(error)
+    _join_tables(opened, groups)
+    joined = {name for names in groups.traces for name in names}
     for name in (name for name in opened if name not in joined):
         try:
-            if _is_known(name, opened[name]):
-                found.traces.append((name,))
+            if _is_readable_trace(name, opened[name]):
+                groups.traces.append((name,))
             else:
                 unknown.append(name)
         except TrainyardError as error:
-            found.refused[name] = str(error)
-    if not found.traces and len(unknown) == 1:
-        found.traces.append((unknown.pop(),))
-    way = "" if found.traces else " If it holds jobs, give it alone and say what its columns mean."
+            groups.refused[name] = str(error)
+    if not groups.traces and len(unknown) == 1:
+        groups.traces.append((unknown.pop(),))
+    advice = "" if groups.traces else " If it holds jobs, drop it alone and choose its columns."
     for name in unknown:
-        what = "this is neither a trace of a known format nor a list of machines"
-        found.refused[name] = f"{name}: {what}, so it is not used.{way}"
-    return found
+        reason = "this is neither a trace of a known format nor a list of machines"
+        groups.refused[name] = f"{name}: {reason}, so it is not used.{advice}"
+    return groups
 
 
 def _unfold_archives(files: Mapping[str, bytes], max_bytes: int) -> dict[str, bytes]:
     """Return files with zip archives replaced by their members.
 
-    An archive of the tables of one trace stays, and so does one that cannot be opened: reading says
-    why.
+    Archives of the tables of one trace stay, and so do unreadable ones: reading reports the error.
     """
-    made: dict[str, bytes] = {}
+    unfolded: dict[str, bytes] = {}
     for name, data in files.items():
-        made[name] = data
+        unfolded[name] = data
         if data[:4] != b"PK\x03\x04" or is_workbook(data):
             continue
         try:
             with open_zip(data, name) as archive:
                 if len(archive.infolist()) < 2:
                     continue
-            found = open_all(data, name, ReadOptions(max_bytes=max(max_bytes, 1)))
-            apart = len(found) > 1 and not any(
-                assign_tables(recipe, found) for recipe in shipped_recipes() if recipe.tables
+            members = open_all(data, name, ReadOptions(max_bytes=max(max_bytes, 1)))
+            is_mixed = len(members) > 1 and not any(
+                assign_tables(recipe, members) for recipe in shipped_recipes() if recipe.tables
             )
         except (TrainyardError, *ARCHIVE_ERRORS):
             continue
-        if apart:
-            max_bytes -= sum(len(content.data) for content in found)
-            del made[name]
-            made |= {content.name: content.data for content in found}
-    return made
+        if is_mixed:
+            max_bytes -= sum(len(content.data) for content in members)
+            del unfolded[name]
+            unfolded |= {content.name: content.data for content in members}
+    return unfolded
 
 
-def _pack(names: tuple[str, ...], files: Mapping[str, bytes]) -> Drop:
-    """Return the files of one trace as one drop: tables unpacked in a zip archive."""
+def _pack_trace(names: tuple[str, ...], files: Mapping[str, bytes]) -> DroppedFile:
+    """Return the files of one trace as one dropped file: a zip archive of several tables."""
     if len(names) == 1:
-        return Drop("jobs", names[0], files[names[0]])
-    made, options = io.BytesIO(), ReadOptions(max_bytes=UNPACKED_BYTES)
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        return DroppedFile("jobs", names[0], files[names[0]])
+    buffer, options = io.BytesIO(), ReadOptions(max_bytes=MAX_UPLOAD_BYTES)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in names:
             for content in open_all(files[name], name, options):
                 archive.writestr(content.name, content.data)
                 options = replace(options, max_bytes=options.max_bytes - len(content.data))
-    return Drop("jobs", " + ".join(names), made.getvalue())
+    return DroppedFile("jobs", " + ".join(names), buffer.getvalue())
 
 
 def _join_tables(opened: dict[str, list[Content]], groups: FileGroups) -> None:
-    """Group files that are the tables of one trace; refuse those of a table given twice."""
-    single = {name: found[0] for name, found in opened.items() if len(found) == 1}
+    """Group files that are tables of one trace; refuse tables that occur twice."""
+    single = {name: contents[0] for name, contents in opened.items() if len(contents) == 1}
     for recipe in shipped_recipes():
         if not recipe.tables:
             continue
         try:
             tables = assign_tables(recipe, single.values())
         except TraceError as error:
-            twice = [name for name, one in single.items() if assign_tables(recipe, [one])]
-            groups.refused[", ".join(twice)] = str(error)
-            for name in twice:
+            repeated = [name for name, table in single.items() if assign_tables(recipe, [table])]
+            groups.refused[", ".join(repeated)] = str(error)
+            for name in repeated:
                 del single[name], opened[name]
             continue
-        names = tuple(name for name, one in single.items() if one in tables.values())
+        names = tuple(name for name, table in single.items() if table in tables.values())
         if len(names) > 1:
             groups.traces.append(names)
-            single = {name: one for name, one in single.items() if name not in names}
+            single = {name: table for name, table in single.items() if name not in names}
 
 
-def _is_known(name: str, opened: list[Content]) -> bool:
-    """Return True if a file is a trace that can be read without answers.
+def _is_readable_trace(name: str, opened: list[Content]) -> bool:
+    """Return True if a file is a trace that can be read without questions.
 
     Raises
     ------
     TrainyardError
-        If it is known not to be one.
+        If it is not a trace.
     """
-    found = peek(opened, name=name, options=ReadOptions(max_bytes=UNPACKED_BYTES))
-    if found.fmt not in MAPPED:
+    start = peek(opened, name=name, options=ReadOptions(max_bytes=MAX_UPLOAD_BYTES))
+    if start.fmt not in MAPPED_FORMATS:
         return True
     refuse_unreadable(opened[0])
-    return bool(found.fmt) and not found.missing
+    return bool(start.fmt) and not start.missing

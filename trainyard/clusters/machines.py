@@ -1,6 +1,4 @@
-"""A cluster as the tables a page edits: node groups and GPU types, with totals, presets and the
-jobs that fit nowhere.
-"""
+"""Edit clusters as tables, import them from files, and find jobs that fit nowhere."""
 
 from __future__ import annotations
 
@@ -26,23 +24,28 @@ from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.trace import Trace
 from trainyard.clusters import doubts
-from trainyard.clusters.homes import from_homes
-from trainyard.clusters.kubernetes import from_kubernetes, from_yaml, is_nodes, is_yaml
+from trainyard.clusters.homes import import_virtual_clusters
+from trainyard.clusters.kubernetes import (
+    is_node_list,
+    is_node_yaml,
+    parse_node_yaml,
+    read_kubernetes,
+)
 from trainyard.clusters.node_lists import (
-    Imported,
-    from_sinfo,
-    from_slurm,
-    from_slurm_json,
-    from_table,
+    ImportedCluster,
     is_sinfo,
     is_slurm,
-    open_machines,
+    open_machine_table,
+    read_node_table,
+    read_sinfo,
+    read_slurm,
+    read_slurm_json,
 )
 from trainyard.study import files, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import job_counts, plural
-from trainyard.traces.fitting import cluster_for
+from trainyard.traces.fitting import fit_cluster
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source
 
@@ -57,10 +60,10 @@ GROUP_COLUMNS: Final = (
     "partitions",
     "price_per_node_hour",
 )
-_SHOWN_JOBS: Final = 500
-_MOST_BYTES: Final = 50_000_000
-"""Of a cluster's file."""
-_ASKED: Final = (
+_MAX_SHOWN_JOBS: Final = 500
+_MAX_BYTES: Final = 50_000_000
+"""Size limit for cluster files."""
+_REQUEST_COLUMNS: Final = (
     "cpus",
     "mem_gb",
     "workers",
@@ -79,54 +82,52 @@ class ClusterPreset:
     Parameters
     ----------
     name, help : str
-        What a list shows.
+        Label and description in a list.
     cluster : Cluster
-        The machines.
-    unknown : tuple of str
-        GPU types of which no speed is known; the cluster has placeholders for their figures.
+        The cluster.
+    unknown_types : tuple of str
+        GPU types of unknown speed; the cluster has placeholders for their figures.
     """
 
     name: str
     help: str
     cluster: Cluster
-    unknown: tuple[str, ...] = ()
+    unknown_types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Totals:
-    """What a cluster amounts to.
+class ClusterTotals:
+    """Totals of a cluster.
 
     Parameters
     ----------
     nodes, gpus : int
-        All of them.
+        Numbers of nodes and GPUs.
     equivalents : float
-        GPUs weighted by the speed of their type against the reference type.
+        GPUs weighted by the speed of their type relative to the reference type.
     price_per_hour : float, USD
-        All nodes.
-    by_type : tuple of str
-        One text per node group, e.g. "4 x 8 a100".
+        Price of all nodes.
+    groups : tuple of str
+        One text per node group, such as "4 × 8 a100".
     """
 
     nodes: int
     gpus: int
     equivalents: float
     price_per_hour: float
-    by_type: tuple[str, ...]
+    groups: tuple[str, ...]
 
 
 def group_table(cluster: Cluster) -> pd.DataFrame:
-    """Return one row per node group with the columns of `GROUP_COLUMNS`; what is not modelled is
-    empty.
-    """
+    """Return one row per node group with `GROUP_COLUMNS`; unlimited resources are empty."""
     rows = [
         {
             "name": group.name,
             "nodes": group.count,
             "gpus_per_node": group.gpus,
             "gpu_type": group.gpu_type,
-            "cores": _open(group.cpus),
-            "memory_gb": _open(group.mem_gb),
+            "cores": _finite_or_none(group.cpus),
+            "memory_gb": _finite_or_none(group.mem_gb),
             "rack_size": group.rack_size or None,
             "partitions": ", ".join(group.partitions),
             "price_per_node_hour": group.price_per_hour,
@@ -141,7 +142,7 @@ def group_table(cluster: Cluster) -> pd.DataFrame:
 
 
 def type_table(cluster: Cluster) -> pd.DataFrame:
-    """Return one row per GPU type: gpu_type, speed, price_per_gpu_hour (empty = none)."""
+    """Return one row per GPU type: gpu_type, speed, price_per_gpu_hour (NaN = no price)."""
     rows = [
         (kind.name, float(kind.speed), float(kind.price_per_gpu_hour) or math.nan)
         for kind in cluster.types
@@ -150,46 +151,46 @@ def type_table(cluster: Cluster) -> pd.DataFrame:
 
 
 def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Cluster) -> Cluster:
-    """Return the cluster that two edited tables describe.
+    """Return the cluster of two edited tables.
 
     Parameters
     ----------
     groups, types : DataFrame
-        As `group_table` and `type_table` made them, edited; rows without a number of nodes are not
-        there yet and are left out.
+        Edited tables of `group_table` and `type_table`; rows without a number of nodes are skipped.
     before : Cluster
-        Where the name, and the dated changes if the nodes are the same, come from. Equal tables
-        return this very object.
+        The cluster before the edit. Its name stays, and its dated changes if the nodes are
+        unchanged. For equal tables this object is returned.
 
     Raises
     ------
     ClusterError
-        If a cell cannot be used; names the row.
+        If a cell is invalid; the message names the row.
     """
-    made = tuple(
-        _described(_group(row, at), before)
-        for at, row in enumerate(_records(groups), 1)
-        if not _missing(row["nodes"])
+    node_groups = tuple(
+        _keep_hidden_fields(_parse_group(row, f"Row {number}"), before)
+        for number, row in enumerate(_table_rows(groups), 1)
+        if not _is_empty(row["nodes"])
     )
-    used = {group.gpu_type for group in made}
+    used = {group.gpu_type for group in node_groups}
     kinds = tuple(
         GpuType(
             str(row["gpu_type"]),
-            _number(row["speed"], f"GPU type {row['gpu_type']}: the speed"),
+            _parse_number(row["speed"], f"GPU type {row['gpu_type']}: the speed"),
             0.0
-            if _missing(row["price_per_gpu_hour"])
-            else _number(row["price_per_gpu_hour"], "the price"),
+            if _is_empty(row["price_per_gpu_hour"])
+            else _parse_number(row["price_per_gpu_hour"], "the price"),
         )
-        for row in _records(types)
+        for row in _table_rows(types)
         if row["gpu_type"] in used
     )
-    kept = (
+    changes = (
         before.changes
-        if [group.count for group in made] == [group.count for group in before.groups]
+        if [group.count for group in node_groups] == [group.count for group in before.groups]
         else ()
     )
     cluster = gpu_types.check_types(
-        Cluster(made, kinds, kept, before.name, before.switches), [kind.name for kind in kinds]
+        Cluster(node_groups, kinds, changes, before.name, before.switches),
+        [kind.name for kind in kinds],
     )
     if cluster.to_json() == before.to_json():
         return before
@@ -198,123 +199,123 @@ def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Clust
     )
 
 
-def presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
-    """Return the clusters to start from: those of the samples, one built from the trace, and a
-    large uniform one.
-    """
-    found = []
+def cluster_presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
+    """Return presets: fitted to the trace, from the samples, and a large uniform cluster."""
+    choices = []
     for name, sample in SAMPLES.items():
         cluster = load_source(TraceSpec(f"sample:{name}")).cluster
         assert cluster is not None, "every sample comes with a cluster"
-        found.append(
+        choices.append(
             ClusterPreset(
                 sample.cluster_name, f"The cluster of the sample “{sample.title}”.", cluster
             )
         )
     if trace is not None:
         try:
-            cluster, how = cluster_for(trace)
-            found.insert(0, ClusterPreset("From the trace", how, cluster))
+            cluster, origin = fit_cluster(trace)
+            choices.insert(0, ClusterPreset("From the trace", origin, cluster))
         except ClusterError:
-            pass  # a trace that asks for more than any cluster has leads to none to start from
+            pass  # the jobs request more than any cluster has: no preset fits
     uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="128 x H100")
-    return (*found, ClusterPreset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
+    return (*choices, ClusterPreset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
 
 
-def read_cluster(path: Path, epoch: str = "") -> Imported:
-    """Read a cluster from a file on the disk, of Slurm with what it includes and the ``gres.conf``
-    beside it; otherwise as `import_cluster`.
+def read_cluster(path: Path, epoch: str = "") -> ImportedCluster:
+    """Read a cluster from a path, see `import_cluster`.
+
+    For ``slurm.conf``, included files and the ``gres.conf`` in its folder are read too.
 
     Raises
     ------
     TrainyardError
-        If it cannot be read.
+        If the file cannot be read.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise ParameterError(
-                f"{path}: this file is too large to be a cluster description. Check the path."
+                f"{path}: the file is too large for a cluster description. Check the path."
             )
         content = path.read_bytes()
     except OSError as error:
         raise ParameterError(
-            f"{path}: a cluster description cannot be read ({error.strerror or error}). Check the"
-            " path and the rights."
+            f"{path}: the cluster description cannot be read ({error.strerror or error}). Check the"
+            " path and its permissions."
         ) from error
     try:
         text = content.decode("utf-8-sig")
     except ValueError as error:
         raise ParameterError(
-            f"{path}: this is not a cluster description, but something that is no text. Check the"
-            " path."
+            f"{path}: the cluster description is not a text file. Check the path."
         ) from error
     gres = ""
     if path.suffix == ".conf" or is_slurm(text):
         content = files.expand_includes(text, path, "Include").encode()
-        if (beside := path.with_name("gres.conf")).exists():
-            gres = files.expand_includes(files.read_included(beside, str(path)), beside, "Include")
-    found = import_cluster(path.name, content, epoch, gres=gres)
-    if found.unknown:
-        raise gpu_types.UnknownGpuTypeError(found.cluster, found.unknown)
-    return found
+        if (gres_path := path.with_name("gres.conf")).exists():
+            gres = files.expand_includes(
+                files.read_included(gres_path, str(path)), gres_path, "Include"
+            )
+    imported = import_cluster(path.name, content, epoch, gres=gres)
+    if imported.unknown_types:
+        raise gpu_types.UnknownGpuTypeError(imported.cluster, imported.unknown_types)
+    return imported
 
 
 def import_cluster(
-    name: str, content: bytes, epoch: str = "", *, away: bool = False, gres: str = ""
-) -> Imported:
-    """Read a cluster file of any kind that is known; its content decides, but that the suffix
-    ``.json`` tells JSON from text.
+    name: str, content: bytes, epoch: str = "", *, include_down: bool = False, gres: str = ""
+) -> ImportedCluster:
+    """Read a cluster file; its format is recognized by content, JSON by its suffix.
 
     Parameters
     ----------
     name : str
-        Of the file.
+        Name of the file.
     content : bytes
-        A description of ours, alone or within a scenario; Slurm's slurm.conf, or what ``scontrol
-        show node`` or ``sinfo`` prints, as text or JSON; ``kubectl get nodes`` as JSON or YAML; or
-        a table: of nodes one by one or of kinds of nodes, or of virtual clusters and their sizes.
+        A cluster in JSON, alone or within a scenario; ``slurm.conf``, or the output of ``scontrol
+        show node`` or ``sinfo``, as text or JSON; the output of ``kubectl get nodes`` as JSON or
+        YAML; or a table of nodes, of kinds of nodes, or of virtual clusters and their sizes.
     epoch : str
         Instant of second 0 of the trace, for a table of daily sizes; "" = midnight of its first
         day.
-    away : bool
-        Whether nodes count that their own list calls down, drained, reserved or not ready.
+    include_down : bool
+        Whether to include nodes listed as down, drained, reserved or not ready.
     gres : str
-        Beside a slurm.conf the text of ``gres.conf``, see `from_slurm`.
+        The text of ``gres.conf``, see `read_slurm`.
 
     Raises
     ------
     TrainyardError
-        If it cannot be read.
+        If the file cannot be read.
     """
     text = content.decode("utf-8-sig", "replace")
     if name.lower().endswith(".json"):
-        return _from_json(parse_json(text, name), name, away=away)
-    if is_yaml(text):
-        return from_kubernetes(from_yaml(text, name), name, away=away)
+        return _read_json(parse_json(text, name), name, include_down=include_down)
+    if is_node_yaml(text):
+        return read_kubernetes(parse_node_yaml(text, name), name, include_down=include_down)
     if is_slurm(text):
-        return from_slurm(text, name, away=away, gres=gres)
+        return read_slurm(text, name, include_down=include_down, gres=gres)
     if is_sinfo(text):
-        return from_sinfo(text, name, away=away)
-    opened = open_machines(content, name)
-    return from_table(opened) or from_homes(opened, epoch)
+        return read_sinfo(text, name, include_down=include_down)
+    opened = open_machine_table(content, name)
+    return read_node_table(opened) or import_virtual_clusters(opened, epoch)
 
 
-def _from_json(data: dict[str, Any], name: str, *, away: bool) -> Imported:
+def _read_json(data: dict[str, Any], name: str, *, include_down: bool) -> ImportedCluster:
+    """Read a cluster from JSON of Slurm, of Kubernetes or of Trainyard."""
     if isinstance(data.get("nodes"), list):
-        return from_slurm_json(data, name, away=away)
-    if is_nodes(data):
-        return from_kubernetes(data, name, away=away)
-    inside = "groups" not in data and isinstance(data.get("cluster"), dict)
-    return Imported(gpu_types.from_json(data["cluster"] if inside else data))
+        return read_slurm_json(data, name, include_down=include_down)
+    if is_node_list(data):
+        return read_kubernetes(data, name, include_down=include_down)
+    is_scenario = "groups" not in data and isinstance(data.get("cluster"), dict)
+    return ImportedCluster(gpu_types.from_json(data["cluster"] if is_scenario else data))
 
 
-def totals(cluster: Cluster) -> Totals:
-    """Return what a cluster amounts to."""
+def cluster_totals(cluster: Cluster) -> ClusterTotals:
+    """Return nodes, GPUs, price and node groups of a cluster."""
     speeds = {kind.name: kind.speed for kind in cluster.types}
     weighted = sum(
         group.count * group.gpus * speeds.get(group.gpu_type, 1.0) for group in cluster.groups
     )
-    shapes = tuple(
+    groups = tuple(
         (
             f"{group.count} × {group.gpus} {group.gpu_type}"
             if group.gpus
@@ -322,94 +323,93 @@ def totals(cluster: Cluster) -> Totals:
         )
         for group in cluster.groups
     )
-    return Totals(len(cluster.nodes), cluster.gpus, weighted, cluster.price_per_hour, shapes)
+    return ClusterTotals(len(cluster.nodes), cluster.gpus, weighted, cluster.price_per_hour, groups)
 
 
-_LACKS: Final = {
-    GANG: "a gang of that size on GPUs of one type on which it runs",
-    WORKERS: "the cores and memory that come with their GPUs or workers",
+_OBSTACLE_TEXTS: Final = {
+    GANG: "a gang of that size on one GPU type on which it can run",
+    WORKERS: "the cores and memory of their GPUs or workers",
     SERVERS: "the cores and memory of their parameter servers",
     TOGETHER: "their workers and parameter servers together",
 }
 
 
-class Hopeless(NamedTuple):
+class UnschedulableJobs(NamedTuple):
     """Jobs that even the empty cluster cannot hold.
 
     Parameters
     ----------
     jobs : int
-        At any size at which they may run.
-    unless_resized : int
-        More of them at the size they ask for: only a policy that resizes can start those.
-    first : DataFrame
-        The first of both, their demands in the columns of the trace.
-    causes : mapping of int
-        Why the former cannot be held, see `sim.demand.Demands.obstacles` -> how many of them.
-    never : array of bool of shape (jobs of the trace,)
-        Who they are.
-    types : tuple of str
-        What is to be said of GPU types of the trace that mean nothing here.
-    unless_mixed : int
-        Of `jobs` those that a policy can start which lets a gang span GPU types.
+        Number of jobs that cannot be held at any size at which they may run.
+    need_resizing : int
+        Number of other jobs that cannot be held at the requested size, only if resized.
+    first_jobs : DataFrame
+        The first jobs of both kinds, with the request columns of the trace.
+    obstacle_counts : mapping of int
+        Obstacle, see `sim.demand.Demands.obstacles` -> number of the first kind of jobs.
+    mask : array of bool of shape (jobs of the trace,)
+        The first kind of jobs.
+    type_notes : tuple of str
+        Sentences about GPU types of the trace that are absent here or of unknown speed.
+    need_mixing : int
+        Number of the first kind of jobs that a policy can start on a mix of GPU types.
     doubts : tuple of str
-        What makes comparisons doubtful, see `trainyard.clusters.doubts`.
+        Sentences on doubts about comparisons, see `trainyard.clusters.doubts`.
     """
 
     jobs: int
-    unless_resized: int
-    first: pd.DataFrame
-    causes: Mapping[str, int]
-    never: NDArray[np.bool_]
-    types: tuple[str, ...] = ()
-    unless_mixed: int = 0
+    need_resizing: int
+    first_jobs: pd.DataFrame
+    obstacle_counts: Mapping[str, int]
+    mask: NDArray[np.bool_]
+    type_notes: tuple[str, ...] = ()
+    need_mixing: int = 0
     doubts: tuple[str, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
-        """Return it in words, for before a run."""
+        """Return the sentences that warn about these jobs before a run."""
         sentences = [
             f"{plural(jobs, 'job')} can never start: even the empty cluster has no room for"
-            f" {_LACKS[why]}."
-            for why, jobs in self.causes.items()
+            f" {_OBSTACLE_TEXTS[obstacle]}."
+            for obstacle, jobs in self.obstacle_counts.items()
         ]
         if sentences:
             sentences[-1] += (
-                " They count as impossible and delay no other job; add nodes, or keep them as"
-                " they are."
+                " They count as impossible and delay no other job. Add nodes, or keep the jobs."
             )
-        if self.unless_mixed:
+        if self.need_mixing:
             sentences.append(
-                f"Only a policy that mixes GPU types can start {self.unless_mixed:,} of them."
+                f"Only a policy that mixes GPU types can start {self.need_mixing:,} of them."
             )
-        if self.unless_resized:
-            more = "more" if self.jobs else "can never start at the size asked for"
+        if self.need_resizing:
+            subject = "more" if self.jobs else "can never start at the requested size"
             sentences.append(
-                f"{plural(self.unless_resized, 'job')} {more}: only a policy that resizes jobs can"
-                " start them, on fewer GPUs."
+                f"{plural(self.need_resizing, 'job')} {subject}: only a policy that resizes jobs"
+                " can start them, on fewer GPUs."
             )
-        return (*sentences, *self.types, *self.doubts)
+        return (*sentences, *self.type_notes, *self.doubts)
 
 
-def unschedulable(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) -> Hopeless:
-    """Return which jobs even the empty cluster cannot hold.
+def find_unschedulable_jobs(
+    trace: Trace, cluster: Cluster, perf: PerfSpec | None = None
+) -> UnschedulableJobs:
+    """Return the jobs that even the empty cluster cannot hold.
 
     Parameters
     ----------
     trace, cluster : Trace, Cluster
         Jobs and machines.
     perf : PerfSpec or None
-        A model under which some jobs do not fit on some GPU types narrows where they may run; one
-        that scales says how small they may be.
+        The performance model; it may exclude GPU types for a job, and give its smallest size.
 
     Raises
     ------
     TrainyardError
-        If the performance model does not work with these jobs and machines.
+        If the performance model cannot be used with these jobs and machines.
 
     Notes
     -----
-    A gang is held by nodes of one GPU type; a policy that mixes types may still start some of
-    these.
+    A gang needs nodes of one GPU type; a policy that mixes types may still start some of the jobs.
     """
     model = perf.bind(trace, cluster) if perf is not None else None
     placeable = (
@@ -421,119 +421,130 @@ def unschedulable(trace: Trace, cluster: Cluster, perf: PerfSpec | None = None) 
         group_into_pools(cluster),
         roles=model.roles() if isinstance(model, Staffed) else None,
     )
-    asked = demands.unschedulable(mixed=False)
+    at_request = demands.unschedulable(mixed=False)
     smallest = None if model is None else model.limits().min_gpus
-    why = demands.obstacles(smallest, mixed=False)
+    obstacles = demands.obstacles(smallest, mixed=False)
     columns = [
         name
-        for name in ("job_id", "num_gpus", "gpu_types_allowed", *_ASKED, "user")
+        for name in ("job_id", "num_gpus", "gpu_types_allowed", *_REQUEST_COLUMNS, "user")
         if name in trace.frame
     ]
-    causes = {cause: jobs for cause in _LACKS if (jobs := int(np.count_nonzero(why == cause)))}
-    never = why != ""
-    count = int(np.count_nonzero(never))
-    types = (
-        absent_types(trace, cluster)
+    obstacle_counts = {
+        obstacle: jobs
+        for obstacle in _OBSTACLE_TEXTS
+        if (jobs := int(np.count_nonzero(obstacles == obstacle)))
+    }
+    mask = obstacles != ""
+    count = int(np.count_nonzero(mask))
+    type_notes = (
+        describe_absent_types(trace, cluster)
         if isinstance(perf, Profiled)
-        else (*absent_types(trace, cluster), *_types_without_speed(trace, cluster))
+        else (
+            *describe_absent_types(trace, cluster),
+            *_describe_types_without_speed(trace, cluster),
+        )
     )
-    mixing = count - int(np.count_nonzero(demands.obstacles(smallest, mixed=True)))
-    return Hopeless(
+    need_mixing = count - int(np.count_nonzero(demands.obstacles(smallest, mixed=True)))
+    return UnschedulableJobs(
         count,
-        int(np.count_nonzero(asked)) - count,
-        trace.frame.loc[asked, columns].head(_SHOWN_JOBS),
-        causes,
-        never,
-        types,
-        mixing,
-        tuple(doubts.found(trace, cluster, never, measured=isinstance(perf, Profiled)).values()),
+        int(np.count_nonzero(at_request)) - count,
+        trace.frame.loc[at_request, columns].head(_MAX_SHOWN_JOBS),
+        obstacle_counts,
+        mask,
+        type_notes,
+        need_mixing,
+        tuple(
+            doubts.find_doubts(trace, cluster, mask, measured=isinstance(perf, Profiled)).values()
+        ),
     )
 
 
-def absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
-    """Name the GPU types that jobs insist on and that a cluster does not have, with their jobs; one
-    sentence, or none.
-    """
-    wanted, there = trace.texts("gpu_types_allowed"), set(used_types(cluster))
+def describe_absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
+    """Return a sentence on requested GPU types that the cluster lacks, () if there are none."""
+    requested, cluster_types = trace.texts("gpu_types_allowed"), set(used_types(cluster))
     absent = {
-        str(text): int((wanted.codes == at).sum())
-        for at, text in enumerate(wanted.categories)
-        if text and not there & set(str(text).split("|"))
+        str(text): int((requested.codes == code).sum())
+        for code, text in enumerate(requested.categories)
+        if text and not cluster_types & set(str(text).split("|"))
     }
     counts = {text.replace("|", " or "): jobs for text, jobs in absent.items() if jobs}
     if not counts:
         return ()
     return (
         (
-            f"The cluster has no GPU of the types that jobs ask for: {job_counts(counts)}. They"
-            " count as impossible; add nodes of such a type, or keep them as they are."
+            f"The cluster lacks GPU types that jobs request: {job_counts(counts)}. These jobs count"
+            " as impossible: add nodes of such a type, or keep the jobs."
         ),
     )
 
 
-def _types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
+def _describe_types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
+    """Return a sentence on recorded GPU types of unknown speed, () if there are none."""
     recorded = trace.texts("gpu_type")
-    strange = {
-        str(kind): int((recorded.codes == at).sum())
-        for at, kind in enumerate(recorded.categories)
+    without_speed = {
+        str(kind): int((recorded.codes == code).sum())
+        for code, kind in enumerate(recorded.categories)
         if kind and kind not in cluster.type_index and known_type(str(kind)) is None
     }
-    counts = {kind: jobs for kind, jobs in strange.items() if jobs}
+    counts = {kind: jobs for kind, jobs in without_speed.items() if jobs}
     if not counts:
         return ()
-    way = (
-        "Their durations count as if measured on the reference type; correct the column gpu_type if"
-        " that is wrong."
+    advice = (
+        "Their durations count as measured on the reference type. Correct the column gpu_type if"
+        " this is wrong."
     )
-    unknown = f"Jobs were recorded on GPU types of which no speed is known: {job_counts(counts)}."
-    return (f"{unknown} {way}",)
+    unknown = f"Jobs were recorded on GPU types of unknown speed: {job_counts(counts)}."
+    return (f"{unknown} {advice}",)
 
 
 def offered_load(
-    trace: Trace, cluster: Cluster, among: NDArray[np.bool_] | None = None, reference: str = ""
+    trace: Trace, cluster: Cluster, mask: NDArray[np.bool_] | None = None, reference: str = ""
 ) -> float:
-    """Return how much jobs ask of a cluster while they come.
+    """Return the GPU time that jobs request over the GPU time of the cluster.
 
     Parameters
     ----------
     trace, cluster : Trace, Cluster
         Jobs and machines.
-    among : bool array or None
-        Jobs that count; None = all.
+    mask : bool array or None
+        Jobs to count; None = all.
     reference : str
-        GPU type that durations without a type of their own were measured on; "" = the first one.
+        GPU type on which durations without a recorded type were measured; "" = the first one.
 
     Returns
     -------
     float
-        GPU-hours asked for, at the speed of the fastest type there, over the GPU-hours of the
-        cluster from the first to the last submission; inf without such a span. Nodes count while
-        the dated list of changes has them there; failures are not foreseen.
+        Requested GPU-hours at the speed of the fastest type over the GPU-hours of the cluster, from
+        the first to the last submission; inf without such a span. Dated changes of nodes count,
+        failures do not.
     """
     span_s = trace.span_s
-    there = up_s(absences(cluster, span_s), len(cluster.nodes), 0.0, span_s)
-    room = float(np.dot(node_gpus(cluster), there))
-    if room <= 0:
+    present_s = up_s(absences(cluster, span_s), len(cluster.nodes), 0.0, span_s)
+    capacity_gpu_s = float(np.dot(node_gpus(cluster), present_s))
+    if capacity_gpu_s <= 0:
         return math.inf
     model = Rigid(reference).bind(trace, cluster)
-    asked = trace.numbers("num_gpus") * model.work() / model.fastest()
-    return float(asked[among].sum() if among is not None else asked.sum()) / room
+    gpu_s = trace.numbers("num_gpus") * model.work() / model.fastest()
+    return float(gpu_s[mask].sum() if mask is not None else gpu_s.sum()) / capacity_gpu_s
 
 
-def nodes(cluster: Cluster) -> pd.DataFrame:
-    """Return one row per node for the drawing of racks, see `sim.metrics.node_table`."""
+def node_rows(cluster: Cluster) -> pd.DataFrame:
+    """Return one row per node for the rack chart, see `sim.metrics.node_table`."""
     return node_table(cluster)
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _table_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as mappings."""
     return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
-def _open(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
+    """Return a limit as a cell: None without a limit."""
     return None if math.isinf(value) else float(value)
 
 
-def _missing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
+    """Return True if a cell of an edited table is empty."""
     return (
         value is None
         or value is pd.NA
@@ -542,66 +553,72 @@ def _missing(value: Any) -> bool:
     )
 
 
-def _group(row: Mapping[str, Any], at: int) -> NodeGroup:
-    def whole(column: str, what: str) -> int:
-        value = 0.0 if _missing(row[column]) else _number(row[column], f"Row {at}: {what}")
+def _parse_group(row: Mapping[str, Any], where: str) -> NodeGroup:
+    """Return the node group of a row of the edited table; `where` names it in messages."""
+
+    def parse_integer(column: str, what: str) -> int:
+        value = 0.0 if _is_empty(row[column]) else _parse_number(row[column], f"{where}: {what}")
         if value != int(value):
-            raise ClusterError(f"Row {at} of the cluster: {what} is {value:g}; use a whole number.")
+            raise ClusterError(f"{where} of the cluster: {what} is {value:g}; use a whole number.")
         return int(value)
 
-    def limit(column: str, what: str) -> float:
-        return math.inf if _missing(row[column]) else _number(row[column], f"Row {at}: {what}")
+    def parse_limit(column: str, what: str) -> float:
+        return (
+            math.inf if _is_empty(row[column]) else _parse_number(row[column], f"{where}: {what}")
+        )
 
     price = (
         None
-        if _missing(row["price_per_node_hour"])
-        else _number(row["price_per_node_hour"], f"Row {at}: the price")
+        if _is_empty(row["price_per_node_hour"])
+        else _parse_number(row["price_per_node_hour"], f"{where}: the price")
     )
-    kind = "" if _missing(row["gpu_type"]) else str(row["gpu_type"]).strip().lower()
-    name = "" if _missing(row["name"]) else str(row["name"]).strip()
+    kind = "" if _is_empty(row["gpu_type"]) else str(row["gpu_type"]).strip().lower()
+    name = "" if _is_empty(row["name"]) else str(row["name"]).strip()
     return NodeGroup(
-        whole("nodes", "the number of nodes"),
-        whole("gpus_per_node", "the number of GPUs"),
+        parse_integer("nodes", "the number of nodes"),
+        parse_integer("gpus_per_node", "the number of GPUs"),
         kind,
-        limit("cores", "the number of cores"),
-        limit("memory_gb", "the memory"),
-        whole("rack_size", "the rack size"),
-        _names(row["partitions"]),
+        parse_limit("cores", "the number of cores"),
+        parse_limit("memory_gb", "the memory"),
+        parse_integer("rack_size", "the rack size"),
+        _split_names(row["partitions"]),
         price,
         name,
     )
 
 
-def _described(group: NodeGroup, before: Cluster) -> NodeGroup:
-    """Keep what the table does not show, from the group of that name."""
-    was = next((one for one in before.groups if one.name == group.name), None)
-    if was is None:
+def _keep_hidden_fields(group: NodeGroup, before: Cluster) -> NodeGroup:
+    """Return a group with the fields outside the table from the earlier group of its name."""
+    earlier = next((other for other in before.groups if other.name == group.name), None)
+    if earlier is None:
         return group
-    hosts = was.hosts if was.count == group.count else ""
+    hosts = earlier.hosts if earlier.count == group.count else ""
     return replace(
         group,
-        features=was.features,
-        weight=was.weight,
-        switch=was.switch,
-        gres=was.gres,
+        features=earlier.features,
+        weight=earlier.weight,
+        switch=earlier.switch,
+        gres=earlier.gres,
         hosts=hosts,
     )
 
 
-def _names(cell: Any) -> tuple[str, ...]:
-    parts: Sequence[str] = () if _missing(cell) else str(cell).split(",")
+def _split_names(cell: Any) -> tuple[str, ...]:
+    """Return the distinct names in a comma-separated cell."""
+    parts: Sequence[str] = () if _is_empty(cell) else str(cell).split(",")
     return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
-def _number(value: Any, what: str) -> float:
+def _parse_number(value: Any, what: str) -> float:
+    """Return a cell as a non-negative number; `what` names it in messages."""
     try:
-        made = math.nan if _missing(value) else float(value)
+        number = math.nan if _is_empty(value) else float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ClusterError(
             f"{what} is {value}, which is not a number. Correct the cell."
         ) from error
-    if not 0 <= made < math.inf:
+    if not 0 <= number < math.inf:
         raise ClusterError(
-            f"{what} is {value}; it must be a number that is not negative. Correct the cell."
+            f"{what} is {value}; it must be a number of at least 0. Correct the cell."
         )
-    return made
+    return number

@@ -1,6 +1,4 @@
-"""Machines one by one become a cluster: equal ones are a row; read from Slurm's own descriptions,
-or from a table with a row per node or kind of node.
-"""
+"""Read nodes from Slurm or from a table, and group equal nodes into a cluster."""
 
 from __future__ import annotations
 
@@ -19,14 +17,15 @@ from sim.errors import ClusterError, TraceError
 from sim.hosts import compress_hosts, expand_hosts
 from sim.instances import closest_instance, find_instance
 from sim.limits import MAX_NODES
-from trainyard.clusters.gres import with_types
-from trainyard.clusters.prices import known_like, speed_from
+from trainyard.clusters.gres import add_gpu_types
+from trainyard.clusters.prices import find_catalog_type, speed_source
 from trainyard.study import gpu_types
 from trainyard.text import plural
 
-UNNAMED: Final = "gpu"
-"""What GPUs are called of which nobody says what they are."""
-LARGEST_BYTES: Final = 50_000_000
+UNNAMED_TYPE: Final = "gpu"
+"""GPU type of GPUs without a type."""
+MAX_LIST_BYTES: Final = 50_000_000
+"""Size limit for lists of machines."""
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("name", "node", "nodename", "node_name", "hostname", "sn", "node_id", "machineid"),
     "nodes": ("nodes", "count"),
@@ -48,44 +47,44 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "price": ("price_per_node_hour", "price_per_hour"),
     "instance": ("instance", "instance_type", "machine_type", "vm_size"),
 }
-_SCALE: Final = {
+_UNIT_FACTORS: Final = {
     "cpu_milli": 1e-3,
     "memory_mib": 1 / 1024,
     "memory_mb": 1 / 1024,
     "realmemory": 1 / 1024,
 }
-_PAI: Final = re.compile(rb"[0-9a-f]{24},\w*,\d+,\d+,\d+\r?\n")
+_PAI_ROW: Final = re.compile(rb"[0-9a-f]{24},\w*,\d+,\d+,\d+\r?\n")
 _PAI_HEADER: Final = b"name,gpu_type,cpus,memory_gb,gpus\n"
-"""Alibaba's pai_machine_spec has no header."""
+"""Header for Alibaba's pai_machine_spec, which has none."""
 
 
 class Machine(NamedTuple):
-    """One node, or several equal ones.
+    """A node, or several equal nodes.
 
     Parameters
     ----------
     name : str
-        Of the node.
+        Name of the node.
     gpus : int
-        GPUs of it.
+        GPUs per node.
     gpu_type : str
-        Their type as its users write it; "" without GPUs.
+        GPU type as written by the site; "" without GPUs.
     cpus, mem_gb : float, cores and GB
-        inf = not said.
+        Resources per node; inf = not given.
     partitions : tuple of str
-        Queues that may use it; empty = all.
+        Queues that may use the node; empty = all.
     nodes : int
-        How many there are.
+        Number of equal nodes.
     rack_size : int, nodes
-        0 = all in one rack.
+        Nodes per rack; 0 = all in one rack.
     price_per_hour : float or None, USD
-        None = that of its GPUs.
+        Price of a node; None = that of its GPUs.
     features : tuple of str
-        What jobs may ask for by a constraint.
+        Features that the constraint of a job may name.
     weight : int
-        Lighter nodes are used first.
+        Nodes of lower weight are used first.
     gres : tuple of (str, int)
-        Countable resources besides GPUs.
+        Countable resources other than GPUs.
     """
 
     name: str
@@ -102,126 +101,130 @@ class Machine(NamedTuple):
     gres: tuple[tuple[str, int], ...] = ()
 
 
-class Imported(NamedTuple):
-    """A cluster that was read, and what is to be said of that.
+class ImportedCluster(NamedTuple):
+    """A cluster read from a file, with notes and open questions.
 
     Parameters
     ----------
     cluster : Cluster
-        The machines.
+        The cluster.
     notes : tuple of str
-        What was assumed or left out, as sentences.
-    unknown : tuple of str
-        GPU types of which no speed is known; the cluster has placeholders for their figures.
-    asked : tuple of Question
-        What the file leaves open, and how it was read all the same.
+        Sentences on assumptions and omissions.
+    unknown_types : tuple of str
+        GPU types of unknown speed; the cluster has placeholders for their figures.
+    questions : tuple of Question
+        Facts that the file does not give; the cluster uses their defaults.
     """
 
     cluster: Cluster
     notes: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    asked: tuple[Question, ...] = ()
+    unknown_types: tuple[str, ...] = ()
+    questions: tuple[Question, ...] = ()
 
 
-def open_machines(content: bytes, name: str) -> Content:
-    """Unpack a table of machines; one of PAI gets the header that it lacks.
+def open_machine_table(content: bytes, name: str) -> Content:
+    """Unpack a table of machines; PAI's table gets its missing header.
 
     Raises
     ------
     ClusterError
-        If it cannot be opened.
+        If the table cannot be opened.
     """
-    if _PAI.match(content):
+    if _PAI_ROW.match(content):
         content = _PAI_HEADER + content
     try:
-        return open_source(content, name, ReadOptions(max_bytes=LARGEST_BYTES))
+        return open_source(content, name, ReadOptions(max_bytes=MAX_LIST_BYTES))
     except TraceError as error:
-        raise ClusterError(_of_machines(str(error))) from error
+        raise ClusterError(_machine_wording(str(error))) from error
 
 
-def from_table(opened: Content) -> Imported | None:
-    """Read a table with one row per node, or per kind of node if it has a column ``nodes``; None =
-    it is no such table.
+def read_node_table(opened: Content) -> ImportedCluster | None:
+    """Read a table with a row per node, or per kind of node; None for other tables.
+
+    A table of kinds has a column ``nodes``.
 
     Raises
     ------
     ClusterError
-        If it is no table, or a cell cannot be used; names the row.
+        If the file is not a table, or a cell is invalid; the message names the row.
     """
     name = opened.name
     try:
         table, report = read_table(opened, ReadOptions())
     except TraceError as error:
-        raise ClusterError(_of_machines(str(error))) from error
+        raise ClusterError(_machine_wording(str(error))) from error
     columns = {
         key: next((column for column in names if column in table), "")
         for key, names in _COLUMNS.items()
     }
-    found = {key: column for key, column in columns.items() if column}
-    if "instance" not in found and (
-        "gpus" not in found or not {"gpu_type", "nodes", "name", "racks"} & found.keys()
+    present = {key: column for key, column in columns.items() if column}
+    if "instance" not in present and (
+        "gpus" not in present or not {"gpu_type", "nodes", "name", "racks"} & present.keys()
     ):
         return None
-    cells = table[list(found.values())].astype("str").to_dict("records")
-    rows = [{key: str(row[column]).strip() for key, column in found.items()} for row in cells]
+    cells = table[list(present.values())].astype("str").to_dict("records")
+    rows = [{key: str(row[column]).strip() for key, column in present.items()} for row in cells]
     machines = [
-        _machine(row, found, f"{name}: row {at}") for at, row in zip(table.index, rows, strict=True)
+        _parse_machine(row, present, f"{name}: row {number}")
+        for number, row in zip(table.index, rows, strict=True)
     ]
-    lost = report.issues(table.index)["reason"].value_counts()
-    notes = [f"{plural(int(count), 'row')} left out: {reason}." for reason, count in lost.items()]
-    return grouped([machine for machine in machines if machine.nodes], name, notes)
+    dropped = report.issues(table.index)["reason"].value_counts()
+    notes = [
+        f"{plural(int(count), 'row')} left out: {reason}." for reason, count in dropped.items()
+    ]
+    return group_machines([machine for machine in machines if machine.nodes], name, notes)
 
 
-def only_machines(cells: Sequence[str]) -> bool:
-    """Tell whether the first row of a table names nothing but what is said of machines: their
-    columns, a day and virtual clusters, or one line of PAI's machines.
+def is_machine_header(cells: Sequence[str]) -> bool:
+    """Return True if the first row of a table fits only machines, not jobs.
+
+    It has only columns of machines, or daily sizes of virtual clusters, or is a row of PAI's table.
     """
-    known = {column for names in _COLUMNS.values() for column in names} | {""}
+    machine_columns = {column for names in _COLUMNS.values() for column in names} | {""}
     names = [plain_name(cell) for cell in cells]
     return (
-        (len(set(names)) == len(names) and len(names) > 2 and set(names) <= known)
+        (len(set(names)) == len(names) and len(names) > 2 and set(names) <= machine_columns)
         or (len(names) > 2 and names[0] == "date" and names[-1] == "total")
-        or _PAI.match(",".join(cells).encode() + b"\n") is not None
+        or _PAI_ROW.match(",".join(cells).encode() + b"\n") is not None
     )
 
 
-def _of_machines(sentence: str) -> str:
-    """Return what is wrong with a file as it is said of a file of machines: the same readers open
-    traces.
-    """
+def _machine_wording(sentence: str) -> str:
+    """Return a message of the trace readers, reworded for a file of machines."""
     return sentence.replace(
         f"not a trace. {ADVICE}",
-        "not a description of machines. Use a CSV, JSON, or what Slurm prints.",
+        "not a description of machines. Use CSV, JSON, or the output of Slurm.",
     ).replace("table of jobs", "table of nodes")
 
 
-def grouped(
+def group_machines(
     machines: Iterable[Machine], name: str, notes: Iterable[str] = (), *, keep_names: bool = False
-) -> Imported:
-    """Put equal machines together; with `keep_names` nodes have the names of the machines, where
-    no two share one.
+) -> ImportedCluster:
+    """Return the cluster of some machines; equal machines become one node group.
+
+    With `keep_names`, nodes keep the names of the machines if these are unique.
 
     Raises
     ------
     ClusterError
-        If there are none, or too many.
+        If there are no machines, or too many.
     """
-    alike: dict[Machine, list[Machine]] = {}
+    by_kind: dict[Machine, list[Machine]] = {}
     for machine in machines:
-        alike.setdefault(machine._replace(name="", nodes=1), []).append(machine)
-    if not alike:
+        by_kind.setdefault(machine._replace(name="", nodes=1), []).append(machine)
+    if not by_kind:
         raise ClusterError(f"{name}: this describes no nodes. Use a file with at least one.")
-    if (nodes := sum(machine.nodes for found in alike.values() for machine in found)) > MAX_NODES:
+    if (nodes := sum(machine.nodes for equal in by_kind.values() for machine in equal)) > MAX_NODES:
         raise ClusterError(
-            f"{name}: {nodes:,} nodes; {MAX_NODES:,} is the most that is simulated. Leave some out."
+            f"{name}: {nodes:,} nodes are more than the limit of {MAX_NODES:,}. Leave some out."
         )
-    names = [machine.name for found in alike.values() for machine in found]
+    names = [machine.name for equal in by_kind.values() for machine in equal]
     keep_names = keep_names and len(set(names)) == nodes
     groups: list[NodeGroup] = []
-    for kind, found in alike.items():
-        count = sum(machine.nodes for machine in found)
-        prefix = _unique(
-            _prefix([machine.name for machine in found]), [group.name for group in groups]
+    for kind, equal in by_kind.items():
+        count = sum(machine.nodes for machine in equal)
+        prefix = _unique_name(
+            _common_prefix([machine.name for machine in equal]), [group.name for group in groups]
         )
         groups.append(
             NodeGroup(
@@ -237,211 +240,227 @@ def grouped(
                 kind.features,
                 kind.weight,
                 gres=kind.gres,
-                hosts=compress_hosts([machine.name for machine in found]) if keep_names else "",
+                hosts=compress_hosts([machine.name for machine in equal]) if keep_names else "",
             )
         )
-    types, remarks = _types(dict.fromkeys(group.gpu_type for group in groups if group.gpus))
+    types, type_notes = _known_types(
+        dict.fromkeys(group.gpu_type for group in groups if group.gpus)
+    )
     cluster = Cluster(tuple(groups), types, name=name)
     unknown = gpu_types.unknown_types(cluster, [kind.name for kind in types])
-    if [kind.name for kind in cluster.types] == [UNNAMED]:
-        # Speeds are relative, so that of the only type there is does not matter.
+    if [kind.name for kind in cluster.types] == [UNNAMED_TYPE]:
+        # Speeds are relative, so the speed of the only type does not matter.
         unknown = ()
-        remarks.append("The file names no type of GPUs: all count as of one type, without a price.")
-    return Imported(cluster, (*notes, *remarks), unknown)
+        type_notes.append("The file gives no GPU type: all GPUs count as one type without a price.")
+    return ImportedCluster(cluster, (*notes, *type_notes), unknown)
 
 
-def _types(names: Iterable[str]) -> tuple[tuple[GpuType, ...], list[str]]:
-    types, remarks = [], []
+def _known_types(names: Iterable[str]) -> tuple[tuple[GpuType, ...], list[str]]:
+    """Return the GPU types that are in the catalog, and notes on their speeds."""
+    types, notes = [], []
     for name in names:
-        if (like := known_like(name)) is None:
+        if (entry := find_catalog_type(name)) is None:
             continue
-        types.append(replace(like, name=name))
-        told = speed_from(types[-1])
-        if told.startswith("guessed"):
-            remarks.append(f"The speed of GPU type {name}, {like.speed:.3g}, is {told}.")
-        elif like.name != name:
-            remarks.append(f"The GPU type {name} has the speed and price of {like.name}.")
-    return tuple(types), remarks
+        types.append(replace(entry, name=name))
+        source = speed_source(types[-1])
+        if source.startswith("guessed"):
+            notes.append(f"The speed of GPU type {name}, {entry.speed:.3g}, is {source}.")
+        elif entry.name != name:
+            notes.append(f"The GPU type {name} has the speed and price of {entry.name}.")
+    return tuple(types), notes
 
 
-def _prefix(names: list[str]) -> str:
+def _common_prefix(names: list[str]) -> str:
+    """Return the common prefix of host names, without a trailing number."""
     first, last = min(names), max(names)
-    shared = next(
-        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other),
+    length = next(
+        (index for index, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
         min(len(first), len(last)),
     )
-    return first[:shared].rstrip("0123456789-_.[")
+    return first[:length].rstrip("0123456789-_.[")
 
 
-def _unique(name: str, there: list[str]) -> str:
+def _unique_name(name: str, used: list[str]) -> str:
+    """Return a name, with a number appended if it is already used."""
     return next(
-        made
-        for turn in range(1, len(there) + 2)
-        if (made := name if turn == 1 else f"{name}-{turn}") not in there or not name
+        candidate
+        for number in range(1, len(used) + 2)
+        if (candidate := name if number == 1 else f"{name}-{number}") not in used or not name
     )
 
 
-def _machine(row: Mapping[str, str], columns: Mapping[str, str], where: str) -> Machine:
-    def number(key: str, missing: float) -> float:
-        text = _told(row, key)
+def _parse_machine(row: Mapping[str, str], columns: Mapping[str, str], where: str) -> Machine:
+    """Return the machine of a table row; `where` names the row in messages."""
+
+    def parse_number(key: str, default: float) -> float:
+        text = _cell_text(row, key)
         if not text:
-            return missing
-        column, made = columns[key], _float(text)
-        if not 0 <= made < math.inf:
+            return default
+        column, value = columns[key], _parse_float(text)
+        if not 0 <= value < math.inf:
             raise ClusterError(
-                f"{where}: {column} = {text[:40]} is not a number that is not negative. Correct the"
-                " cell."
+                f"{where}: {column} = {text[:40]} is not a number of at least 0. Correct the cell."
             )
-        return made * _SCALE.get(column, 1.0)
+        return value * _UNIT_FACTORS.get(column, 1.0)
 
-    def whole(key: str, missing: int) -> int:
-        made = number(key, missing)
-        if made != int(made):
+    def parse_integer(key: str, default: int) -> int:
+        value = parse_number(key, default)
+        if value != int(value):
             raise ClusterError(
-                f"{where}: {columns[key]} = {made:g} is not a whole number. Correct the cell."
+                f"{where}: {columns[key]} = {value:g} is not a whole number. Correct the cell."
             )
-        return int(made)
+        return int(value)
 
-    called = _told(row, "instance")
-    known = find_instance(called)
-    if called and known is None and not _told(row, "gpus"):
-        near = closest_instance(called)
+    instance_name = _cell_text(row, "instance")
+    instance = find_instance(instance_name)
+    if instance_name and instance is None and not _cell_text(row, "gpus"):
+        near = closest_instance(instance_name)
         raise ClusterError(
-            f"{where}: {called[:40]} is no cloud instance with GPUs that is known"
-            f"{f' ({near} is)' if near else ''}. Say how many it has in a column gpus."
+            f"{where}: {instance_name[:40]} is not a known cloud instance with GPUs"
+            f"{f'; {near} is' if near else ''}. Give its number of GPUs in a column gpus."
         )
-    gpus, price = whole("gpus", known.gpus if known else 0), number("price", math.nan)
-    kind = _told(row, "gpu_type") or (known.gpu_type if known else "")
+    gpus, price = (
+        parse_integer("gpus", instance.gpus if instance else 0),
+        parse_number("price", math.nan),
+    )
+    kind = _cell_text(row, "gpu_type") or (instance.gpu_type if instance else "")
     return Machine(
-        _told(row, "name"),
+        _cell_text(row, "name"),
         gpus,
-        plain_type(kind) if gpus else "",
-        number("cpus", known.cpus if known else math.inf),
-        number("mem_gb", known.mem_gb if known else math.inf),
+        plain_gpu_type(kind) if gpus else "",
+        parse_number("cpus", instance.cpus if instance else math.inf),
+        parse_number("mem_gb", instance.mem_gb if instance else math.inf),
         tuple(
-            part.strip() for part in re.split(r"[,;|]", _told(row, "partitions")) if part.strip()
+            part.strip()
+            for part in re.split(r"[,;|]", _cell_text(row, "partitions"))
+            if part.strip()
         ),
-        whole("racks", 1) * whole("rack", 0) if "racks" in columns else whole("nodes", 1),
-        whole("rack", 0),
+        parse_integer("racks", 1) * parse_integer("rack", 0)
+        if "racks" in columns
+        else parse_integer("nodes", 1),
+        parse_integer("rack", 0),
         None if math.isnan(price) else price,
     )
 
 
-def _told(row: Mapping[str, str], key: str) -> str:
+def _cell_text(row: Mapping[str, str], key: str) -> str:
+    """Return a cell as text, "" if it is missing."""
     text = row.get(key, "")
     return "" if text.lower() in ("nan", "none", "null", "<na>") else text
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
+    """Return a text as a number, NaN if it is none."""
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def plain_type(text: str) -> str:
-    """Return the name of a GPU type as a cluster writes it: lower case, without spaces; GPUs
-    without one are called `UNNAMED`.
-    """
-    return text.lower().replace(" ", "") or UNNAMED
+def plain_gpu_type(text: str) -> str:
+    """Return a GPU type in lower case without spaces; "" becomes `UNNAMED_TYPE`."""
+    return text.lower().replace(" ", "") or UNNAMED_TYPE
 
 
-Fields = dict[str, str]
+NodeFields = dict[str, str]
 """Keyword in lower case -> value."""
 _TOKEN: Final = re.compile(r'([A-Za-z][\w/:]*)=("[^"]*"|\S*)')
-_MOST_NAMED: Final = 20 * MAX_NODES
-"""Hosts of all lists together; one may be named on several lines, and belong to several partitions.
-"""
-_AWAY: Final = ("DOWN", "DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "RESERVED")
-"""How states of nodes begin that run no jobs; nodes that are switched off to save power do."""
-_ABSENT: Final = ("FUTURE",)
-_SINFO: Final = re.compile(
+_MAX_HOST_NAMES: Final = 20 * MAX_NODES
+"""Limit on host names in all lists together; a host may occur on several lines."""
+_DOWN_STATES: Final = ("DOWN", "DRAIN", "FAIL", "MAINT", "NOT_RESPONDING", "RESERVED")
+"""Prefixes of node states that run no jobs; nodes powered off to save energy do."""
+_FUTURE_STATES: Final = ("FUTURE",)
+_SINFO_LINE: Final = re.compile(
     r"[^|\s]+\|[^|\s]*\|[^|]*\|\d+\+?\|\d+\+?\|(?i:idle|mix|alloc|comp|drain|down|fail|maint|resv"
     r"|reserved|planned|unk|future|power|inval|boot|reboot)[^|]*(\|[^|]*)?"
 )
 
 
 def is_slurm(text: str) -> bool:
-    """Tell whether a text describes nodes as Slurm does."""
+    """Return True if a text describes nodes in Slurm's format."""
     return re.search(r"^\s*NodeName=", text, re.MULTILINE | re.IGNORECASE) is not None
 
 
-def from_slurm(text: str, name: str, *, away: bool = False, gres: str = "") -> Imported:
-    """Read what describes nodes in Slurm's own words.
+def read_slurm(
+    text: str, name: str, *, include_down: bool = False, gres: str = ""
+) -> ImportedCluster:
+    """Read nodes from ``slurm.conf`` or the output of ``scontrol show node``.
 
     Parameters
     ----------
     text : str
-        slurm.conf, or what ``scontrol show node`` prints.
+        The file.
     name : str
-        Of the file.
-    away : bool
-        Whether nodes count that are down, drained, failed, reserved or in maintenance.
+        Name of the file.
+    include_down : bool
+        Whether to include nodes that are down, drained, failed, reserved or in maintenance.
     gres : str
-        ``gres.conf``, for the types of GPUs that the text does not name; "" = there is none.
+        The text of ``gres.conf``, for GPU types that the file does not give; "" = none.
 
     Raises
     ------
     ClusterError
-        If a list of hosts or a number cannot be read, or there are no nodes.
+        If a list of hosts or a number is invalid, or there are no nodes.
     """
-    shown = "CPUTot=" in text
+    is_output = "CPUTot=" in text
     records = [
         {key.lower(): value.strip('"') for key, value in _TOKEN.findall(line)}
-        for line in (_shown(text) if shown else _configured(text))
+        for line in (_split_node_blocks(text) if is_output else _split_conf_lines(text))
     ]
     notes = (
         []
-        if shown or not re.search(r"^\s*include\s", text, re.MULTILINE | re.IGNORECASE)
-        else ["Files that it includes were not read."]
+        if is_output or not re.search(r"^\s*include\s", text, re.MULTILINE | re.IGNORECASE)
+        else ["Included files were not read."]
     )
-    nodes, typed = with_types(_nodes(records, name), gres)
-    members = _members(records, list(nodes), name)
+    nodes, type_notes = add_gpu_types(_fields_by_host(records, name), gres)
+    members = _hosts_by_partition(records, list(nodes), name)
     machines = []
-    for host, fields in _present(nodes, name, away=away).items():
-        own = fields.get("partitions", "")
+    for host, fields in _working_nodes(nodes, name, include_down=include_down).items():
+        listed = fields.get("partitions", "")
         parts = (
-            tuple(part for part in own.split(",") if part)
-            if own
+            tuple(part for part in listed.split(",") if part)
+            if listed
             else tuple(part for part, hosts in members.items() if host in hosts)
         )
-        machines += _machines(host, fields, parts, name)
-    remarks = [*notes, *typed, *_remarks(nodes, away=away)]
-    return grouped(machines, name, remarks, keep_names=True)
+        machines += _node_machines(host, fields, parts, name)
+    all_notes = [*notes, *type_notes, *_state_notes(nodes, include_down=include_down)]
+    return group_machines(machines, name, all_notes, keep_names=True)
 
 
 def is_sinfo(text: str) -> bool:
-    """Tell whether a text is what ``sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f"`` prints, with or without
-    the line of titles and the features.
+    """Return True if a text is the output of ``sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f"``.
+
+    The header and the features may be missing.
     """
     lines = [line for line in text.splitlines()[:21] if line.strip()]
     rows = lines[1:] if lines and lines[0].upper().startswith("NODELIST|") else lines
-    return bool(rows) and all(_SINFO.fullmatch(line.strip()) for line in rows)
+    return bool(rows) and all(_SINFO_LINE.fullmatch(line.strip()) for line in rows)
 
 
-def from_sinfo(text: str, name: str, *, away: bool = False) -> Imported:
-    """Read what ``sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f"`` prints: one line per node and partition,
-    which become one node.
+def read_sinfo(text: str, name: str, *, include_down: bool = False) -> ImportedCluster:
+    """Read nodes from the output of ``sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f"``.
+
+    It has a line per node and partition; the lines of a node are merged.
 
     Parameters
     ----------
-    text, name, away
-        As for `from_slurm`.
+    text, name, include_down
+        See `read_slurm`.
 
     Raises
     ------
     ClusterError
-        If a line cannot be read, or no node is left.
+        If a line is invalid, or no node remains.
     """
-    nodes: dict[str, Fields] = {}
+    nodes: dict[str, NodeFields] = {}
     parts: dict[str, dict[str, None]] = {}
-    for at, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
         if not line or line.upper().startswith("NODELIST|"):
             continue
-        if not _SINFO.fullmatch(line):
+        if not _SINFO_LINE.fullmatch(line):
             raise ClusterError(
-                f'{name}: line {at} is not what sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f" prints.'
+                f'{name}: line {number} is not output of sinfo -N -h -o "%N|%P|%G|%c|%m|%T|%f".'
                 " Export it again."
             )
         hosts, part, gres, cpus, memory, state, *_ = line.split("|")
@@ -451,26 +470,36 @@ def from_sinfo(text: str, name: str, *, away: bool = False) -> Imported:
             parts.setdefault(host, {})[part.rstrip("*")] = None
     machines = [
         machine
-        for host, fields in _present(nodes, name, away=away).items()
-        for machine in _machines(host, fields, tuple(parts[host]), name)
+        for host, fields in _working_nodes(nodes, name, include_down=include_down).items()
+        for machine in _node_machines(host, fields, tuple(parts[host]), name)
     ]
-    return grouped(machines, name, _remarks(nodes, away=away))
+    return group_machines(machines, name, _state_notes(nodes, include_down=include_down))
 
 
-def from_slurm_json(data: Mapping[str, Any], name: str, *, away: bool = False) -> Imported:
-    """Read what ``scontrol show nodes --json`` and slurmrestd print; `away` as for `from_slurm`.
+def read_slurm_json(
+    data: Mapping[str, Any], name: str, *, include_down: bool = False
+) -> ImportedCluster:
+    """Read nodes from the output of ``scontrol show nodes --json`` or slurmrestd.
+
+    Parameters
+    ----------
+    data : mapping
+        The parsed JSON.
+    name, include_down
+        See `read_slurm`.
 
     Raises
     ------
     ClusterError
-        If it holds no nodes, or a number cannot be read.
+        If there are no nodes, or a number is invalid.
     """
-    nodes: dict[str, Fields] = {}
+    nodes: dict[str, NodeFields] = {}
     machines = []
-    for at, node in enumerate(data["nodes"]):
+    for number, node in enumerate(data["nodes"], 1):
         if not isinstance(node, Mapping):
             raise ClusterError(
-                f"{name}: node {at + 1} is no table. Use what scontrol show nodes --json prints."
+                f"{name}: node {number} is not an object. Use the output of scontrol show nodes"
+                " --json."
             )
         state, parts = node.get("state", ()), node.get("partitions", ())
         fields = {key: str(node.get(key) or "") for key in ("cpus", "gres", "tres")} | {
@@ -480,34 +509,33 @@ def from_slurm_json(data: Mapping[str, Any], name: str, *, away: bool = False) -
             "cfgtres": fields["tres"],
             "state": "+".join(map(str, state)) if isinstance(state, list) else str(state),
         }
-        host = str(node.get("name") or f"node{at + 1}")
+        host = str(node.get("name") or f"node{number}")
         nodes[host] = fields
-        if away or not _is_away(fields):
-            machines += _machines(
+        if include_down or not _is_down(fields):
+            machines += _node_machines(
                 host, fields, tuple(map(str, parts)) if isinstance(parts, list) else (), name
             )
-    _present(nodes, name, away=away)
-    return grouped(machines, name, _remarks(nodes, away=away))
+    _working_nodes(nodes, name, include_down=include_down)
+    return group_machines(machines, name, _state_notes(nodes, include_down=include_down))
 
 
-def _shown(text: str) -> Iterator[str]:
-    """Return one line per node, whether it was printed on one or on several."""
+def _split_node_blocks(text: str) -> Iterator[str]:
+    """Return one line per node from the output of ``scontrol show node``."""
     blocks = re.split(r"^(?=\s*NodeName=)", text, flags=re.MULTILINE)
     return (" ".join(block.split()) for block in blocks if "NodeName=" in block)
 
 
-def _configured(text: str) -> Iterator[str]:
+def _split_conf_lines(text: str) -> Iterator[str]:
+    """Return the logical lines of ``slurm.conf``, without comments."""
     joined = re.sub(r"\\\r?\n", " ", text)
     return (line for raw in joined.splitlines() if (line := re.split(r"(?<!\\)#", raw)[0].strip()))
 
 
-def _nodes(records: Iterable[Fields], name: str) -> dict[str, Fields]:
-    """Return the hosts with what is said of them; lines of NodeName=DEFAULT count for those
-    below.
-    """
-    found: dict[str, Fields] = {}
-    default: Fields = {}
-    named = 0
+def _fields_by_host(records: Iterable[NodeFields], name: str) -> dict[str, NodeFields]:
+    """Return host -> its fields; NodeName=DEFAULT gives defaults for later lines."""
+    by_host: dict[str, NodeFields] = {}
+    default: NodeFields = {}
+    host_count = 0
     for fields in records:
         if "nodename" not in fields:
             continue
@@ -516,125 +544,135 @@ def _nodes(records: Iterable[Fields], name: str) -> dict[str, Fields]:
             continue
         complete = default | fields
         hosts = expand_hosts(fields["nodename"], name)
-        named = _counted(named + len(hosts), name)
-        found |= dict.fromkeys(hosts, complete)
-    return found
+        host_count = _check_host_count(host_count + len(hosts), name)
+        by_host |= dict.fromkeys(hosts, complete)
+    return by_host
 
 
-def _counted(named: int, name: str) -> int:
-    if named > _MOST_NAMED:
+def _check_host_count(host_count: int, name: str) -> int:
+    """Return a number of host names; raise if it is above the limit."""
+    if host_count > _MAX_HOST_NAMES:
         raise ClusterError(
-            f"{name}: its lists name more than {_MOST_NAMED:,} nodes together. Leave some out."
+            f"{name}: the lists name more than {_MAX_HOST_NAMES:,} nodes in total. Leave some out."
         )
-    return named
+    return host_count
 
 
-def _members(records: Iterable[Fields], hosts: list[str], name: str) -> dict[str, set[str]]:
-    """Return the hosts of each partition."""
-    made: dict[str, set[str]] = {}
-    sets: dict[str, set[str]] = {}
-    default: Fields = {}
-    named = 0
+def _hosts_by_partition(
+    records: Iterable[NodeFields], hosts: list[str], name: str
+) -> dict[str, set[str]]:
+    """Return partition -> its hosts."""
+    by_partition: dict[str, set[str]] = {}
+    node_sets: dict[str, set[str]] = {}
+    default: NodeFields = {}
+    host_count = 0
     for fields in records:
         if "nodeset" in fields and "nodes" in fields:
-            sets[fields["nodeset"]] = set(expand_hosts(fields["nodes"], name))
+            node_sets[fields["nodeset"]] = set(expand_hosts(fields["nodes"], name))
         if (part := fields.get("partitionname", "")).upper() == "DEFAULT":
             default = {**default, **fields}
         elif part:
             text = fields.get("nodes", default.get("nodes", ""))
-            chosen = hosts if text.upper() == "ALL" else expand_hosts(text, name) if text else []
-            made[part] = {host for one in chosen for host in sets.get(one, {one})}
-            named = _counted(named + len(made[part]), name)
-    return made
+            members = hosts if text.upper() == "ALL" else expand_hosts(text, name) if text else []
+            by_partition[part] = {
+                host for member in members for host in node_sets.get(member, {member})
+            }
+            host_count = _check_host_count(host_count + len(by_partition[part]), name)
+    return by_partition
 
 
-def _machines(host: str, fields: Fields, parts: tuple[str, ...], name: str) -> list[Machine]:
-    """Return a node; one with GPUs of several types becomes several nodes that share its cores and
-    memory by GPUs.
+def _node_machines(
+    host: str, fields: NodeFields, parts: tuple[str, ...], name: str
+) -> list[Machine]:
+    """Return the machine of a host, or one machine per GPU type.
+
+    Several machines share the cores and memory of the host in proportion to their GPUs.
     """
-    if _is(fields, _ABSENT):
+    if _is_in_state(fields, _FUTURE_STATES):
         return []
-    gpus = _gpus(fields.get("gres", "")) or _gpus(
+    gpus = _parse_gpus(fields.get("gres", "")) or _parse_gpus(
         fields.get("cfgtres", "").replace("gres/", "").replace("=", ":")
     )
     cpus, mem_gb = (
-        _cpus(fields, host, name),
-        _number(fields, "realmemory", host, name) / 1024,
+        _node_cpus(fields, host, name),
+        _number_field(fields, "realmemory", host, name) / 1024,
     )
     total = sum(gpus.values())
-    rest = Machine(
+    without_gpus = Machine(
         host,
         cpus=cpus or float("inf"),
         mem_gb=mem_gb or float("inf"),
         partitions=parts,
-        features=_features(fields),
-        weight=int(_number(fields, "weight", host, name)) or 1,
-        gres=tuple(sorted(_others(fields.get("gres", "")).items())),
+        features=_node_features(fields),
+        weight=int(_number_field(fields, "weight", host, name)) or 1,
+        gres=tuple(sorted(_parse_other_gres(fields.get("gres", "")).items())),
     )
     if not total:
-        return [rest]
+        return [without_gpus]
     return [
-        rest._replace(
+        without_gpus._replace(
             gpus=count,
             gpu_type=kind,
-            cpus=rest.cpus * count / total,
-            mem_gb=rest.mem_gb * count / total,
+            cpus=without_gpus.cpus * count / total,
+            mem_gb=without_gpus.mem_gb * count / total,
         )
         for kind, count in gpus.items()
     ]
 
 
-def _gpus(gres: str) -> dict[str, int]:
-    """Return GPUs by type of a list such as ``gpu:a100:4(S:0-1),nvme:1``."""
-    found: dict[str, int] = {}
+def _parse_gpus(gres: str) -> dict[str, int]:
+    """Return GPU type -> number from a list such as ``gpu:a100:4(S:0-1),nvme:1``."""
+    counts: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", gres).split(","):
         kind, *rest = part.strip().split(":")
         if kind.lower() != "gpu":
             continue
         rest = [piece for piece in rest if piece.lower() != "no_consume"]
-        # Ten digits are too many GPUs, however many more there are.
+        # Ten digits already exceed the limit on GPUs.
         count = int(rest.pop()[:10]) if rest and rest[-1].isdecimal() else 1
-        named = plain_type("_".join(rest))
-        found[named] = found.get(named, 0) + count
+        gpu_type = plain_gpu_type("_".join(rest))
+        counts[gpu_type] = counts.get(gpu_type, 0) + count
     # "gpu=4,gpu:a100=4" counts the same GPUs twice: as a sum, and by type.
-    named_only = {kind: count for kind, count in found.items() if kind != plain_type("")}
-    return {kind: count for kind, count in (named_only or found).items() if count}
+    typed = {kind: count for kind, count in counts.items() if kind != plain_gpu_type("")}
+    return {kind: count for kind, count in (typed or counts).items() if count}
 
 
-def _features(fields: Fields) -> tuple[str, ...]:
+def _node_features(fields: NodeFields) -> tuple[str, ...]:
+    """Return the features of a node, the active ones if listed."""
     for key in ("activefeatures", "availablefeatures", "features", "feature"):
-        if found := fields.get(key, ""):
-            return tuple(sorted({part for part in found.split(",") if part not in ("", "(null)")}))
+        if text := fields.get(key, ""):
+            return tuple(sorted({part for part in text.split(",") if part not in ("", "(null)")}))
     return ()
 
 
-def _others(gres: str) -> dict[str, int]:
-    """Return resources other than GPUs with their numbers; a type is part of the name."""
-    found: dict[str, int] = {}
+def _parse_other_gres(gres: str) -> dict[str, int]:
+    """Return resource -> number, except GPUs; a type is part of the name."""
+    counts: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", gres).split(","):
         *words, last = part.strip().lower().split(":")
         if not words or words[0] == "gpu" or "no_consume" in words or not last.isdecimal():
             continue
         kind = ":".join(words)
-        found[kind] = found.get(kind, 0) + int(last[:10])
-    return found
+        counts[kind] = counts.get(kind, 0) + int(last[:10])
+    return counts
 
 
-def _cpus(fields: Fields, host: str, name: str) -> float:
-    cpus = _number(fields, "cputot", host, name) or _number(fields, "cpus", host, name)
+def _node_cpus(fields: NodeFields, host: str, name: str) -> float:
+    """Return the CPUs of a node, from their number or from sockets, cores and threads."""
+    cpus = _number_field(fields, "cputot", host, name) or _number_field(fields, "cpus", host, name)
     if cpus:
         return cpus
-    sockets = (_number(fields, "boards", host, name) or 1) * _number(
+    sockets = (_number_field(fields, "boards", host, name) or 1) * _number_field(
         fields, "socketsperboard", host, name
-    ) or _number(fields, "sockets", host, name)
+    ) or _number_field(fields, "sockets", host, name)
     cores, threads = (
-        _number(fields, key, host, name) or 1 for key in ("corespersocket", "threadspercore")
+        _number_field(fields, key, host, name) or 1 for key in ("corespersocket", "threadspercore")
     )
     return sockets * cores * threads
 
 
-def _number(fields: Fields, key: str, host: str, name: str) -> float:
-    """Return a number, 0 where it is not given."""
+def _number_field(fields: NodeFields, key: str, host: str, name: str) -> float:
+    """Return the number in a field, 0 if it is missing."""
     text = fields.get(key, "")
     if not text:
         return 0.0
@@ -643,42 +681,49 @@ def _number(fields: Fields, key: str, host: str, name: str) -> float:
     return float(text)
 
 
-def _is(fields: Fields, states: Iterable[str]) -> bool:
+def _is_in_state(fields: NodeFields, states: Iterable[str]) -> bool:
+    """Return True if the state of a node contains one of some texts."""
     return any(state in fields.get("state", "").upper() for state in states)
 
 
-def _is_away(fields: Fields) -> bool:
+def _is_down(fields: NodeFields) -> bool:
+    """Return True if the state of a node prevents jobs."""
     states = re.split(r"[+ ]", fields.get("state", "").upper())
-    return any(state.startswith(_AWAY) for state in states)
+    return any(state.startswith(_DOWN_STATES) for state in states)
 
 
-def _present(nodes: Mapping[str, Fields], name: str, *, away: bool) -> dict[str, Fields]:
-    """Return the nodes that run jobs, and with `away` all."""
-    found = {host: fields for host, fields in nodes.items() if away or not _is_away(fields)}
-    if nodes and not found:
+def _working_nodes(
+    nodes: Mapping[str, NodeFields], name: str, *, include_down: bool
+) -> dict[str, NodeFields]:
+    """Return the nodes that run jobs, with `include_down` all nodes."""
+    working = {
+        host: fields for host, fields in nodes.items() if include_down or not _is_down(fields)
+    }
+    if nodes and not working:
         raise ClusterError(
-            f"{name}: all of its {plural(len(nodes), 'node')} are down, drained or reserved. Count"
-            " such nodes too, or export them again."
+            f"{name}: no node is left of {plural(len(nodes), 'node')}: down, drained or reserved."
+            " Include such nodes, or export them again."
         )
-    return found
+    return working
 
 
-def _remarks(nodes: Mapping[str, Fields], *, away: bool) -> list[str]:
-    absent = sum(_is(fields, _ABSENT) for fields in nodes.values())
-    gone = sum(map(_is_away, nodes.values()))
-    several = sum(len(_gpus(fields.get("gres", ""))) > 1 for fields in nodes.values())
+def _state_notes(nodes: Mapping[str, NodeFields], *, include_down: bool) -> list[str]:
+    """Return notes on nodes that are left out, down, or split by GPU type."""
+    future = sum(_is_in_state(fields, _FUTURE_STATES) for fields in nodes.values())
+    down = sum(map(_is_down, nodes.values()))
+    mixed = sum(len(_parse_gpus(fields.get("gres", ""))) > 1 for fields in nodes.values())
     counts = [
-        (absent, "in state FUTURE: left out, because there is no such machine yet"),
+        (future, "in state FUTURE: left out, because the machines do not exist yet"),
         (
-            gone,
+            down,
             "down, drained or reserved: "
-            + ("counted all the same, as if they worked" if away else "left out"),
+            + ("counted as if they worked" if include_down else "left out"),
         ),
         (
-            several,
+            mixed,
             (
-                "with GPUs of several types: each becomes several nodes of one type, which share"
-                " its cores and memory"
+                "with several GPU types: each becomes one node per type, which share its cores and"
+                " memory"
             ),
         ),
     ]

@@ -1,6 +1,4 @@
-"""Where the speeds and prices of GPU types come from: this project's figures with their source,
-lists of prices, or the user.
-"""
+"""Prices of GPU types, and the sources of prices and speeds: catalog, price list, or user."""
 
 from __future__ import annotations
 
@@ -11,24 +9,24 @@ from typing import Final
 from sim.cluster import Cluster, GpuType, known_type
 from sim.gpu_catalog import find_gpu
 
-OWN: Final = "own"
-_NONE: Final = "not known"
+ENTERED: Final = "own"
+_NO_SOURCE: Final = "not known"
 _CLOUD: Final = "Google Cloud on demand, the GPU alone (SkyPilot's catalogue v1 at 6e18f0e)"
-_PRICES: Final[Mapping[str, str]] = dict.fromkeys(
+_CATALOG_PRICE_SOURCES: Final[Mapping[str, str]] = dict.fromkeys(
     ("k80", "t4", "p100", "v100", "a100", "a100-40"), _CLOUD
 ) | {"h100": "assumed: a cloud machine with one H100"}
 
 
 @dataclass(frozen=True)
-class Prices:
-    """A list of prices, for GPU types that it names.
+class PriceList:
+    """Prices per GPU-hour of some GPU types.
 
     Parameters
     ----------
     name, help : str
-        What a list shows; help names source and date.
+        Label in a menu, and its tooltip with source and date.
     usd_per_gpu_hour : mapping of float, USD
-        GPU type -> price of one GPU for an hour.
+        GPU type -> price per GPU-hour.
     """
 
     name: str
@@ -36,26 +34,27 @@ class Prices:
     usd_per_gpu_hour: Mapping[str, float]
 
 
-PRICES: Final = (
-    Prices(
+PRICE_LISTS: Final = (
+    PriceList(
         "on demand",
         "Google Cloud, about 2020, as in the motivation figure of Gavel (OSDI 2020).",
         {"k80": 0.52, "p100": 1.68, "v100": 2.85},
     ),
-    Prices(
+    PriceList(
         "spot (preemptible)",
         "Google Cloud, about 2020, as Gavel's cost policies count (OSDI 2020).",
         {"k80": 0.135, "p100": 0.43, "v100": 0.74},
     ),
 )
-"""Price lists of the public code of Gavel: stanford-futuredata/gavel at c4fa400,
-notebooks/figures/motivation and utils.py; it states no day.
+"""Price lists from Gavel's public code (stanford-futuredata/gavel at c4fa400, undated), in
+notebooks/figures/motivation and utils.py.
 """
 
 
-def with_prices(cluster: Cluster, prices: Prices) -> Cluster:
-    """Return the cluster with the prices of a list; types that it does not name, and nodes with a
-    price of their own, keep theirs.
+def apply_price_list(cluster: Cluster, prices: PriceList) -> Cluster:
+    """Return the cluster with the prices of a list.
+
+    GPU types outside the list keep their prices, and node groups their node prices.
     """
     kinds = tuple(
         replace(
@@ -66,64 +65,66 @@ def with_prices(cluster: Cluster, prices: Prices) -> Cluster:
     return cluster if kinds == cluster.types else replace(cluster, types=kinds)
 
 
-def known_like(name: str) -> GpuType | None:
-    """Return the type of the catalogue that a name stands for, e.g. a100-80 for
-    "nvidia_a100-sxm4-80gb"; None = none, or one without a speed.
+def find_catalog_type(name: str) -> GpuType | None:
+    """Return the catalog's GPU type for a product name, None if unknown or without a speed.
+
+    For example, "nvidia_a100-sxm4-80gb" is a100-80.
     """
-    found = find_gpu(name)
-    return None if found is None else known_type(found.name)
+    entry = find_gpu(name)
+    return None if entry is None else known_type(entry.name)
 
 
-def speed_from(kind: GpuType) -> str:
-    """Return where the speed of a type comes from; `OWN` = from the user."""
-    known = find_gpu(kind.name)
-    if known is None or known.speed is None:
-        return OWN if kind.speed != 1.0 else f"guessed: {_NONE}, assumed as fast as a V100"
-    if kind.speed != known.speed:
-        return OWN
-    return f"guessed: {known.source}" if known.guessed else known.source
+def speed_source(kind: GpuType) -> str:
+    """Return the source of a GPU type's speed as text; `ENTERED` = entered by the user."""
+    entry = find_gpu(kind.name)
+    if entry is None or entry.speed is None:
+        return ENTERED if kind.speed != 1.0 else f"guessed: {_NO_SOURCE}, assumed as fast as a V100"
+    if kind.speed != entry.speed:
+        return ENTERED
+    return f"guessed: {entry.source}" if entry.guessed else entry.source
 
 
-def guessed(cluster: Cluster) -> tuple[GpuType, ...]:
-    """Return the GPU types of a cluster whose speed was neither measured nor entered."""
+def types_with_guessed_speed(cluster: Cluster) -> tuple[GpuType, ...]:
+    """Return the GPU types in use with a guessed speed: not measured and not entered."""
     used = {group.gpu_type for group in cluster.groups if group.gpus}
     return tuple(
         kind
         for kind in cluster.types
-        if kind.name in used and speed_from(kind).startswith("guessed")
+        if kind.name in used and speed_source(kind).startswith("guessed")
     )
 
 
-def price_from(kind: GpuType) -> str:
-    """Return where the price of a type comes from; `OWN` = from the user."""
-    known, price = known_like(kind.name), kind.price_per_gpu_hour
-    if known is not None and price and price == known.price_per_gpu_hour:
-        return _PRICES[known.name]
+def price_source(kind: GpuType) -> str:
+    """Return the source of a GPU type's price as text; `ENTERED` = entered by the user."""
+    entry, price = find_catalog_type(kind.name), kind.price_per_gpu_hour
+    if entry is not None and price and price == entry.price_per_gpu_hour:
+        return _CATALOG_PRICE_SOURCES[entry.name]
     listed = next(
-        (prices for prices in PRICES if prices.usd_per_gpu_hour.get(kind.name) == price), None
+        (prices for prices in PRICE_LISTS if prices.usd_per_gpu_hour.get(kind.name) == price), None
     )
     if listed is not None:
         return f"{listed.name}: {listed.help.rstrip('.')}"
-    return OWN if price else _NONE
+    return ENTERED if price else _NO_SOURCE
 
 
-def not_own(cluster: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the GPU types of a cluster with a list price that nobody has entered, and those
-    without any, where a node's price follows from it.
+def types_without_own_price(cluster: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the GPU types with a default price, and those without a price.
+
+    Only types of node groups without a node price count.
     """
     used = {
         group.gpu_type for group in cluster.groups if group.gpus and group.price_per_hour is None
     }
-    found = {kind.name: price_from(kind) for kind in cluster.types if kind.name in used}
-    return tuple(name for name, source in found.items() if source not in (OWN, _NONE)), tuple(
-        name for name, source in found.items() if source == _NONE
-    )
-
-
-def figures_from(cluster: Cluster) -> tuple[str, ...]:
-    """Return a line per GPU type on where its speed and its price come from."""
+    sources = {kind.name: price_source(kind) for kind in cluster.types if kind.name in used}
     return tuple(
-        f"{kind.name}: speed {kind.speed:g} ({speed_from(kind)}), {kind.price_per_gpu_hour:.2f} USD"
-        f" ({price_from(kind)})."
+        name for name, source in sources.items() if source not in (ENTERED, _NO_SOURCE)
+    ), tuple(name for name, source in sources.items() if source == _NO_SOURCE)
+
+
+def describe_sources(cluster: Cluster) -> tuple[str, ...]:
+    """Return one line per GPU type: speed and price, each with its source."""
+    return tuple(
+        f"{kind.name}: speed {kind.speed:g} ({speed_source(kind)}),"
+        f" {kind.price_per_gpu_hour:.2f} USD ({price_source(kind)})."
         for kind in cluster.types
     )

@@ -1,6 +1,4 @@
-"""What a site of Slurm wrote down, read as the policy ``slurm`` reads it, with what becomes of each
-setting.
-"""
+"""Readers of Slurm configuration files, shared with the policy ``slurm``."""
 
 from __future__ import annotations
 

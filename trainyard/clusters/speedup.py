@@ -1,6 +1,4 @@
-"""How jobs scale at other sizes than they asked for, or spread over nodes, under a performance
-model.
-"""
+"""Speedup curves of jobs over sizes, or over the nodes of a gang, under a performance model."""
 
 from __future__ import annotations
 
@@ -15,63 +13,68 @@ from sim.grants import Shape
 from sim.perf import PerfSpec
 from sim.trace import Trace
 
-FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Sizes, as multiples of the GPUs that a job asks for."""
-SPREAD: Final = (1, 2, 4, 8)
-"""Nodes that a gang is spread over."""
-_MOST: Final = 500
-"""Jobs that are looked at, evenly through the trace."""
+SIZE_FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Sizes, as multiples of the GPUs that a job requests."""
+NODE_COUNTS: Final = (1, 2, 4, 8)
+"""Numbers of nodes over which a gang is spread."""
+_MAX_SAMPLE: Final = 500
+"""Largest number of jobs in the curve, spread evenly over the trace."""
 
 
-def curve(perf: PerfSpec, trace: Trace, cluster: Cluster) -> pd.DataFrame:
-    """Return the speed of jobs with GPUs relative to the size that they ask for on one node, on the
-    fastest GPU type of the cluster.
+def speedup_curve(perf: PerfSpec, trace: Trace, cluster: Cluster) -> pd.DataFrame:
+    """Return the speed of GPU jobs by size, relative to the requested size on one node.
+
+    Jobs run on the fastest GPU type of the cluster.
 
     Returns
     -------
     DataFrame
-        One row per size: `x` (multiple of the GPUs asked for, or under a model of fixed sizes the
-        nodes that gangs of several GPUs are spread over), `low`, `speed`, `high` (10th, 50th and
-        90th percentile over the jobs that can run so) and `jobs`. Without such jobs it is empty.
+        One row per size: `x` (multiple of the requested GPUs; under a model of fixed sizes, the
+        nodes of a gang of several GPUs), `low`, `speed`, `high` (10th, 50th and 90th percentile
+        over the jobs that can run at this size) and `jobs` (their number). Empty without such jobs.
 
     Raises
     ------
     TrainyardError
-        If the trace lacks what the model reads.
+        If the trace lacks a column that the model reads.
     """
     model = perf.bind(trace, cluster)
-    held = {node.gpu_type: 0 for node in cluster.nodes}
+    node_gpus = {node.gpu_type: 0 for node in cluster.nodes}
     for node in cluster.nodes:
-        held[node.gpu_type] = max(held[node.gpu_type], node.gpus)
-    usable = [at for at, kind in enumerate(cluster.types) if held.get(kind.name)]
-    asked = trace.numbers("num_gpus").astype(np.int64)
-    ids = np.flatnonzero(asked > 0 if perf.scales else asked > 1)
+        node_gpus[node.gpu_type] = max(node_gpus[node.gpu_type], node.gpus)
+    usable = [index for index, kind in enumerate(cluster.types) if node_gpus.get(kind.name)]
+    requested = trace.numbers("num_gpus").astype(np.int64)
+    ids = np.flatnonzero(requested > 0 if perf.scales else requested > 1)
     if not usable or not len(ids):
         return pd.DataFrame({"x": [], "low": [], "speed": [], "high": [], "jobs": []})
-    ids = ids[np.linspace(0, len(ids) - 1, min(len(ids), _MOST)).astype(np.int64)]
-    fastest = max(usable, key=lambda at: cluster.types[at].speed)
-    per_node = held[cluster.types[fastest].name]
+    ids = ids[np.linspace(0, len(ids) - 1, min(len(ids), _MAX_SAMPLE)).astype(np.int64)]
+    fastest = max(usable, key=lambda index: cluster.types[index].speed)
+    gpus_per_node = node_gpus[cluster.types[fastest].name]
 
-    def speeds(sizes: dict[int, int], nodes: int) -> dict[int, float]:
-        """Return the speed of each job at a size, given per job; nodes = 0: as few as possible."""
-        found: dict[int, float] = {}
+    def job_speeds(sizes: dict[int, int], nodes: int) -> dict[int, float]:
+        """Return job -> speed at the job's size; nodes = 0: on as few nodes as possible."""
+        speeds: dict[int, float] = {}
         for size in sorted(set(sizes.values())):
-            own = np.array([job for job, of_job in sizes.items() if of_job == size])
-            gpus = tuple(size if at == fastest else 0 for at in range(len(cluster.types)))
-            shape = Shape(gpus, nodes or math.ceil(size / per_node))
-            found |= dict(zip(own.tolist(), model.rates(own, [shape])[:, 0].tolist(), strict=True))
-        return found
+            jobs = np.array([job for job, job_size in sizes.items() if job_size == size])
+            gpus = tuple(size if index == fastest else 0 for index in range(len(cluster.types)))
+            shape = Shape(gpus, nodes or math.ceil(size / gpus_per_node))
+            speeds |= zip(jobs.tolist(), model.rates(jobs, [shape])[:, 0].tolist(), strict=True)
+        return speeds
 
-    sizes = {int(job): int(asked[job]) for job in ids}
-    base = speeds(sizes, 0 if perf.scales else 1)
+    sizes = {int(job): int(requested[job]) for job in ids}
+    base_speeds = job_speeds(sizes, 0 if perf.scales else 1)
     rows = []
-    for x in FACTORS if perf.scales else SPREAD:
+    for x in SIZE_FACTORS if perf.scales else NODE_COUNTS:
         if perf.scales:
-            other = {job: int(size * x) for job, size in sizes.items() if size * x % 1 == 0}
-            here = speeds(other, 0) if other else {}
+            scaled = {job: int(size * x) for job, size in sizes.items() if size * x % 1 == 0}
+            speeds = job_speeds(scaled, 0) if scaled else {}
         else:
-            here = speeds({job: size for job, size in sizes.items() if size >= x}, int(x))
-        ratios = [rate / base[job] for job, rate in here.items() if rate > 0 and base[job] > 0]
+            speeds = job_speeds({job: size for job, size in sizes.items() if size >= x}, int(x))
+        ratios = [
+            speed / base_speeds[job]
+            for job, speed in speeds.items()
+            if speed > 0 and base_speeds[job] > 0
+        ]
         if ratios:
             low, middle, high = np.percentile(ratios, (10, 50, 90))
             rows.append(

@@ -131,7 +131,10 @@ def profile_coverage(
         *_never_start_messages(gaps.nowhere, _ZERO, trace),
         *_never_start_messages(gaps.too_large, _NO_ROOM, trace),
     ]
-    types = (*_type_messages(model, table, trace, cluster), *machines.absent_types(trace, cluster))
+    types = (
+        *_type_messages(model, table, trace, cluster),
+        *machines.describe_absent_types(trace, cluster),
+    )
     return ProfileCoverage(
         missing_combinations(trace, cluster, table),
         gaps.stopped,

@@ -101,7 +101,9 @@ def without_unschedulable(study: Study, store: Store) -> Study:
     """
     base = study.base
     source = load_source(base.trace, store)
-    bad = machines.unschedulable(source.trace, base.cluster, build_model(base.perf, store)).never
+    bad = machines.find_unschedulable_jobs(
+        source.trace, base.cluster, build_model(base.perf, store)
+    ).mask
     if not bad.any():
         return study
     if bad.all():

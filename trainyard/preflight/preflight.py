@@ -134,7 +134,7 @@ def study_notes(study: Study, trace: Trace) -> list[str]:
                 for sentence in (*choice.remarks, *warnings(spec, base.overheads, gpus))
             ]
     if not profiles.is_profiled(base.perf):  # `coverage` reports these jobs for profiles
-        sentences += machines.unschedulable(
+        sentences += machines.find_unschedulable_jobs(
             trace, base.cluster, catalog.instance("perf", base.perf)
         ).sentences()
     return sentences + _memory_warnings(study, trace)

@@ -12,7 +12,7 @@ from sim.overheads import Overheads
 from sim.perf import PerfSpec
 from sim.perf.resizable import Sizing, job_share
 from sim.trace import Trace
-from trainyard.clusters.prices import guessed
+from trainyard.clusters.prices import types_with_guessed_speed
 from trainyard.results import plainest
 from trainyard.store import Store, profiles
 from trainyard.study import catalog
@@ -92,7 +92,7 @@ def guessed_speeds_sentence(cluster: Cluster, trace: Trace) -> str:
     """
     cluster_types = {group.gpu_type for group in cluster.groups if group.gpus}
     trace_types = {str(kind) for kind in trace.texts("gpu_type").categories} - {""}
-    if not (kinds := guessed(cluster)) or len(cluster_types | trace_types) < 2:
+    if not (kinds := types_with_guessed_speed(cluster)) or len(cluster_types | trace_types) < 2:
         return ""
     named = ", ".join(f"{gpu_type(kind.name)} ({kind.speed:.3g})" for kind in kinds)
     return (

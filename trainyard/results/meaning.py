@@ -162,7 +162,7 @@ def setting(
             for at, one in outcomes.items()
             if is_reference_policy(study.allocators[at])
         },
-        doubts=of_machines.found(
+        doubts=of_machines.find_doubts(
             trace, base.cluster, never, measured=catalog.is_model(base.perf, Profiled)
         ),
         source=base.trace.source,

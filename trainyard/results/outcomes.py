@@ -33,7 +33,7 @@ from trainyard.study import catalog
 from trainyard.study.study import Study, titles
 from trainyard.text import plural
 from trainyard.traces import start
-from trainyard.traces.fitting import is_guess
+from trainyard.traces.fitting import is_guessed_cluster
 from trainyard.traces.sources import dropped_text, load_source, load_trace
 
 __all__ = [
@@ -333,7 +333,7 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         assumptions=profiles.assumptions(shown.study.base.perf, trace, store),
         assumed=" ".join(
             [
-                *([_GUESS] if is_guess(source, shown.study.base.cluster) else []),
+                *([_GUESS] if is_guessed_cluster(source, shown.study.base.cluster) else []),
                 *assumed(
                     shown.study,
                     trace,
@@ -432,7 +432,7 @@ def _fill_summary(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) ->
 
 def _drop_unpriced_costs(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
     """Return a summary without costs if a GPU type has no price."""
-    if not prices.not_own(cluster)[1]:
+    if not prices.types_without_own_price(cluster)[1]:
         return summary
     return {**summary, "cost_held_per_job_usd": np.nan, "cost_cluster_usd": np.nan}
 

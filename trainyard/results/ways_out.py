@@ -18,7 +18,7 @@ from trainyard.study import catalog
 from trainyard.study.scenario import MADE, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
-from trainyard.traces.fitting import cluster_for
+from trainyard.traces.fitting import fit_cluster
 from trainyard.traces.sources import load_source
 
 TARGET: Final = 0.85
@@ -136,13 +136,13 @@ def _fitting_cluster(source: str, trace: Trace) -> Cluster:
     """Return the cluster that comes with a trace, or one that fits its jobs."""
     # The jobs can be a part of the source; the cluster of the source fits them too.
     ready = source.startswith(("sample:", MADE))
-    return cluster_for(load_source(TraceSpec(source)) if ready else trace).cluster
+    return fit_cluster(load_source(TraceSpec(source)) if ready else trace).cluster
 
 
 def suggest_for_doubts(doubts: Iterable[str], jobs: JobsOnCluster) -> tuple[Suggestion, ...]:
     """Return suggestions for doubts about jobs on machines, given by their ids.
 
-    `doubts` are keys of `trainyard.clusters.doubts.found`.
+    `doubts` are keys of `trainyard.clusters.doubts.find_doubts`.
     """
     ids = set(doubts)
     return (

@@ -104,7 +104,7 @@ def write_jobs(source: Path, trace: Trace, path: Path, followed: LoopOutcome) ->
     Parameters
     ----------
     source : Path
-        File of the jobs as read by `trainyard.traces.bare.read_bare`; it holds their ids.
+        File of the jobs as read by `trainyard.traces.bare.read_minimal_trace`; it holds their ids.
     trace : Trace
         The jobs.
     path : Path

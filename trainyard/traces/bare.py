@@ -24,7 +24,7 @@ _UNSUPPORTED: Final = ("gpu_type", "gpu_types_allowed", "cpus", "mem_gb")
 _ADVICE: Final = "Run it without --summary-only, or convert it first (python -m trainyard convert)."
 
 
-def read_bare(path: Path) -> Trace:
+def read_minimal_trace(path: Path) -> Trace:
     """Return the jobs of a native Parquet file, without ids and names.
 
     Parameters

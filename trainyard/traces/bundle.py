@@ -21,13 +21,13 @@ from trainyard.study.document import MAX_BYTES, parse_json
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import start
-from trainyard.traces.intake import UNPACKED_BYTES, UPLOAD_MB
+from trainyard.traces.intake import MAX_UPLOAD_BYTES, UPLOAD_MB
 from trainyard.traces.sources import Source, load_source, load_trace
 
-SCENARIO: Final = "scenario.json"
-JOBS: Final = "trace.parquet"
+SCENARIO_FILE: Final = "scenario.json"
+JOBS_FILE: Final = "trace.parquet"
 """Names of files in the archive."""
-_DESCRIPTION: Final = "trace.json"
+_DESCRIPTION_FILE: Final = "trace.json"
 _STORE_PREFIX: Final = "store:"
 
 
@@ -38,15 +38,15 @@ class OpenedScenario:
     Parameters
     ----------
     study : Study
-        The scenario; with the previous trace if the file has no jobs and refers to a file path.
-    away : str
-        The missing trace in that case; "" = none.
+        The scenario; with the previous trace if its own is a file path and the file has no jobs.
+    missing_trace : str
+        Path of the trace that was not loaded; "" = none.
     jobs : int
         Number of jobs in the file; 0 = none.
     """
 
     study: Study
-    away: str = ""
+    missing_trace: str = ""
     jobs: int = 0
 
 
@@ -75,10 +75,11 @@ def scenario_archive(study: Study, store: Store) -> bytes:
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w") as file:
         # Entries without dates: equal contents give equal archives.
-        file.writestr(zipfile.ZipInfo(SCENARIO), scenario_text(study), zipfile.ZIP_DEFLATED)
-        file.writestr(zipfile.ZipInfo(_DESCRIPTION), json.dumps(about), zipfile.ZIP_DEFLATED)
+        file.writestr(zipfile.ZipInfo(SCENARIO_FILE), scenario_text(study), zipfile.ZIP_DEFLATED)
+        file.writestr(zipfile.ZipInfo(_DESCRIPTION_FILE), json.dumps(about), zipfile.ZIP_DEFLATED)
         file.writestr(
-            zipfile.ZipInfo(JOBS), source.trace.frame.to_parquet(index=False, compression="zstd")
+            zipfile.ZipInfo(JOBS_FILE),
+            source.trace.frame.to_parquet(index=False, compression="zstd"),
         )
     return output.getvalue()
 
@@ -86,7 +87,7 @@ def scenario_archive(study: Study, store: Store) -> bytes:
 def open_scenario_file(
     data: bytes, name: str, before: Study, store: Store, owners: Sequence[str] = ()
 ) -> OpenedScenario:
-    """Read a file of `text` or `archive`; its jobs are put into the store.
+    """Read a file of `scenario_text` or `scenario_archive`, and store its jobs.
 
     Parameters
     ----------
@@ -107,10 +108,10 @@ def open_scenario_file(
     if data[:2] == b"PK":
         return _open_archive(data, name, store, owners)
     study = _parse_study(data, name)
-    away = study.base.trace.source if start.names_a_file(study) else ""
-    if away:
+    missing_trace = study.base.trace.source if start.has_file_trace(study) else ""
+    if missing_trace:
         study = replace(study, base=replace(study.base, trace=before.base.trace))
-    return OpenedScenario(start.check_admissible(study), away)
+    return OpenedScenario(start.refuse_server_file(study), missing_trace)
 
 
 def _parse_study(data: bytes, name: str) -> Study:
@@ -120,7 +121,11 @@ def _parse_study(data: bytes, name: str) -> Study:
 
 def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -> OpenedScenario:
     """Read an archive and put its jobs into the store."""
-    size_limits = {SCENARIO: MAX_BYTES, JOBS: UPLOAD_MB * 1_000_000, _DESCRIPTION: MAX_BYTES}
+    size_limits = {
+        SCENARIO_FILE: MAX_BYTES,
+        JOBS_FILE: UPLOAD_MB * 1_000_000,
+        _DESCRIPTION_FILE: MAX_BYTES,
+    }
     try:
         with open_zip(data, name) as file:
             parts = {
@@ -129,10 +134,10 @@ def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -
             }
     except ARCHIVE_ERRORS as error:
         raise archive_error(name, error) from error
-    study = _parse_study(parts[SCENARIO], name)
-    trace, account = _read_jobs(parts[JOBS], parts[_DESCRIPTION], name)
+    study = _parse_study(parts[SCENARIO_FILE], name)
+    trace, account = _read_jobs(parts[JOBS_FILE], parts[_DESCRIPTION_FILE], name)
     digest = store.put_trace(trace, account, owners)
-    if study.base.trace.source.startswith(_STORE_PREFIX) or start.names_a_file(study):
+    if study.base.trace.source.startswith(_STORE_PREFIX) or start.has_file_trace(study):
         # Reading options are already applied; window, load and other changes stay.
         spec = replace(study.base.trace, source=f"{_STORE_PREFIX}{digest}", fmt="", read=())
         study = replace(study, base=replace(study.base, trace=spec))
@@ -157,14 +162,16 @@ def _read_member(file: zipfile.ZipFile, member: str, max_bytes: int, name: str) 
 
 def _read_jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[str, Any]]:
     """Return the trace in an archive, and its account."""
-    options = ReadOptions(max_bytes=UNPACKED_BYTES)
-    frame, _ = read_parquet(open_source(data, f"{name}, {JOBS}", options), options, set(COLUMNS))
+    options = ReadOptions(max_bytes=MAX_UPLOAD_BYTES)
+    frame, _ = read_parquet(
+        open_source(data, f"{name}, {JOBS_FILE}", options), options, set(COLUMNS)
+    )
     about = parse_json(description.decode("utf-8", "replace"), name)
     title, epoch = str(about.get("name", ""))[:200] or name, str(about.get("epoch", ""))
     trace = Trace.of(
         frame[[column for column in COLUMNS if column in frame]],
         name=title,
-        epoch=epoch if _is_instant(epoch) else "",
+        epoch=epoch if _is_valid_date(epoch) else "",
         from_zero=bool(about.get("from_zero", True)),
         doubts=_valid_doubts(about.get("doubts")),
     )
@@ -178,8 +185,8 @@ def _valid_doubts(data: object) -> list[tuple[str, str]]:
     return [(str(key)[:40], str(text)[:500]) for key, text in pairs]
 
 
-def _is_instant(text: str) -> bool:
-    """Return whether a text is a date from 1900 to 2200."""
+def _is_valid_date(text: str) -> bool:
+    """Return True if a text is an ISO date from 1900 to 2200."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:

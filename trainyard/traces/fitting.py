@@ -19,9 +19,9 @@ from sim.trace import Trace
 from trainyard.text import gpu_type, plural
 from trainyard.traces.sources import Source
 
-UNKNOWN: Final = "unknown"
-"""GPU type of jobs without one."""
-GUESSED: Final = "guessed from "
+UNKNOWN_TYPE: Final = "unknown"
+"""GPU type of jobs without a GPU type."""
+GUESS_PREFIX: Final = "guessed from "
 """Prefix of the name of a cluster whose size is a guess."""
 _DAY_S: Final = 86_400.0
 _MAX_DAYS: Final = 100_000
@@ -31,21 +31,21 @@ _DEFAULT_NODE_GPUS: Final = 8
 
 
 class FittedCluster(NamedTuple):
-    """A cluster for a trace, and its origin.
+    """A cluster for a trace, and how it was chosen.
 
     Parameters
     ----------
     cluster : Cluster
         The cluster.
-    how : str
-        Its origin, as a sentence.
+    origin : str
+        Sentence on how it was chosen.
     """
 
     cluster: Cluster
-    how: str
+    origin: str
 
 
-def cluster_for(source: Source | Trace, load: float | None = None) -> FittedCluster:
+def fit_cluster(source: Source | Trace, load: float | None = None) -> FittedCluster:
     """Return the default cluster of jobs, in the app, the Python API and the command line.
 
     Parameters
@@ -53,9 +53,9 @@ def cluster_for(source: Source | Trace, load: float | None = None) -> FittedClus
     source : Source or Trace
         The jobs, with their own cluster, if any.
     load : float or None
-        GPU time requested over GPU time available, up to 1: gives one group of nodes. None = the
-        cluster of the jobs; else the recorded peak of GPUs in use per virtual cluster and GPU type;
-        without recorded starts, a guess by `busy_day_gpus`.
+        GPU time requested over GPU time available, above 0 and up to 1: gives one group of nodes.
+        None = the cluster of the jobs; else the recorded peak of GPUs in use per virtual cluster
+        and GPU type; without recorded starts, a guess by `busy_day_gpus`.
 
     Raises
     ------
@@ -66,11 +66,11 @@ def cluster_for(source: Source | Trace, load: float | None = None) -> FittedClus
     """
     trace = source if isinstance(source, Trace) else source.trace
     if load is not None:
-        return _cluster_by_load(trace, load)
+        return _fit_load(trace, load)
     own = None if isinstance(source, Trace) else source.cluster
     if own is not None:
         return FittedCluster(own, "It comes with these jobs.")
-    return _cluster_by_use(trace)
+    return _fit_recorded_use(trace)
 
 
 def needed_gpu_types(trace: Trace) -> list[str]:
@@ -83,7 +83,7 @@ def needed_gpu_types(trace: Trace) -> list[str]:
     on_gpus = trace.numbers("num_gpus") > 0
     kinds, counts = np.unique(
         [kind for kind, counts in zip(type_names, on_gpus, strict=True) if kind and counts]
-        or [UNKNOWN],
+        or [UNKNOWN_TYPE],
         return_counts=True,
     )
     usual = str(kinds[int(counts.argmax())])
@@ -97,7 +97,7 @@ def node_size(trace: Trace) -> int:
     return _NODE_SIZES[counts.index(max(counts))] if any(counts) else _DEFAULT_NODE_GPUS
 
 
-def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> Cluster:
+def fit_virtual_clusters(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> Cluster:
     """Return a cluster with one node group per virtual cluster and GPU type.
 
     Parameters
@@ -115,38 +115,40 @@ def cluster_by_home(trace: Trace, gpus_per_node: int, types: Sequence[str]) -> C
     ClusterError
         If a group would exceed the limit of nodes.
     """
-    (home, homes), (kind, kinds) = virtual_clusters(trace), _encode_names(types)
+    (vc, vc_names), (kind, kind_names) = virtual_clusters(trace), _encode_names(types)
     gpus, run_s, start_s = (
         trace.numbers("num_gpus"),
         trace.numbers("duration_s"),
         trace.numbers("start_time_s"),
     )
     groups = []
-    for (home_index, name), (kind_index, kind_name) in product(enumerate(homes), enumerate(kinds)):
-        is_member = (home == home_index) & (kind == kind_index)
-        if not is_member.any() or (len(kinds) > 1 and not gpus[is_member].any()):
+    for (vc_index, name), (kind_index, kind_name) in product(
+        enumerate(vc_names), enumerate(kind_names)
+    ):
+        is_member = (vc == vc_index) & (kind == kind_index)
+        if not is_member.any() or (len(kind_names) > 1 and not gpus[is_member].any()):
             continue
-        started = is_member & np.isfinite(start_s)
-        biggest = _node_count(max(float(gpus[is_member].max()), 1.0), gpus_per_node)
-        if started.any():
-            peak = peak_gpus(start_s[started], run_s[started], gpus[started])
-            count = max(_node_count(peak, gpus_per_node), biggest)
+        has_start = is_member & np.isfinite(start_s)
+        largest_job = _node_count(max(float(gpus[is_member].max()), 1.0), gpus_per_node)
+        if has_start.any():
+            peak = peak_gpus(start_s[has_start], run_s[has_start], gpus[has_start])
+            count = max(_node_count(peak, gpus_per_node), largest_job)
         else:
             jobs = trace.numbers("submit_time_s")[is_member], run_s[is_member], gpus[is_member]
             busy = round(min(busy_day_gpus(*jobs) / gpus_per_node, 2.0 * MAX_NODES))
-            count = max(min(busy, _node_count(peak_gpus(*jobs), gpus_per_node) - 1), biggest)
+            count = max(min(busy, _node_count(peak_gpus(*jobs), gpus_per_node) - 1), largest_job)
         if count > MAX_NODES:
             raise ClusterError(
                 f"{name or 'The trace'} would need {count:,} nodes of {gpus_per_node} GPUs. Check"
                 " the unit of the durations and the GPU counts."
             )
-        group_name = f"{name}-{kind_name}" if name and len(kinds) > 1 else name
+        group_name = f"{name}-{kind_name}" if name and len(kind_names) > 1 else name
         partitions = (name,) if name else ()
         groups.append(
             NodeGroup(count, gpus_per_node, kind_name, partitions=partitions, name=group_name)
         )
     recorded = bool(np.isfinite(start_s).any())
-    return Cluster(tuple(groups), name=f"{'from ' if recorded else GUESSED}{trace.name}")
+    return Cluster(tuple(groups), name=f"{'from ' if recorded else GUESS_PREFIX}{trace.name}")
 
 
 def cluster_with_gpus(trace: Trace, gpus: int) -> Cluster:
@@ -159,9 +161,9 @@ def cluster_with_gpus(trace: Trace, gpus: int) -> Cluster:
     return _describe_types(Cluster(tuple(groups), name=f"{plural(gpus, 'GPU')}"))
 
 
-def is_guess(source: Source | Trace, cluster: Cluster) -> bool:
-    """Return whether the size of a cluster is a guess of `cluster_for`."""
-    return cluster.name.startswith(GUESSED) and cluster_for(source).cluster == cluster
+def is_guessed_cluster(source: Source | Trace, cluster: Cluster) -> bool:
+    """Return True if the size of a cluster is a guess of `fit_cluster`."""
+    return cluster.name.startswith(GUESS_PREFIX) and fit_cluster(source).cluster == cluster
 
 
 def busy_day_gpus(
@@ -182,18 +184,18 @@ def busy_day_gpus(
 
 
 def _node_count(gpus: float, gpus_per_node: int) -> int:
-    """Return the number of nodes for a number of GPUs."""
+    """Return the number of nodes that a number of GPUs needs."""
     return math.ceil(round(gpus / gpus_per_node, 9))
 
 
 def virtual_clusters(trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the index of each job's virtual cluster (or partition), and all names.
+    """Return the index of each job's virtual cluster (or partition), and their names.
 
     Without such a column there is one unnamed virtual cluster.
     """
     column = next((name for name in ("vc", "partition") if trace.has(name)), "vc")
     texts = trace.texts(column)
-    return np.asarray(texts.codes, np.int64), [str(home) for home in texts.categories]
+    return np.asarray(texts.codes, np.int64), [str(name) for name in texts.categories]
 
 
 def _encode_names(names: Iterable[str]) -> tuple[NDArray[np.int64], list[str]]:
@@ -205,10 +207,10 @@ def _encode_names(names: Iterable[str]) -> tuple[NDArray[np.int64], list[str]]:
 def peak_gpus(
     start_s: NDArray[np.float64], run_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> float:
-    """Return the peak of GPUs in use; a job that ends frees its GPUs for one that starts then."""
-    at = np.concatenate([start_s, start_s + run_s])
+    """Return the peak of GPUs in use; at equal times, ends come before starts."""
+    at_s = np.concatenate([start_s, start_s + run_s])
     change = np.concatenate([gpus, -gpus])
-    order = np.lexsort((change, at))
+    order = np.lexsort((change, at_s))
     return float(np.cumsum(change[order]).max(initial=0.0))
 
 
@@ -219,24 +221,24 @@ def _describe_types(cluster: Cluster) -> Cluster:
 
 
 @lru_cache(maxsize=8)
-def _cluster_by_use(trace: Trace) -> FittedCluster:
+def _fit_recorded_use(trace: Trace) -> FittedCluster:
     """Return a cluster sized by the recorded peak use, or by a guess."""
     size = node_size(trace)
-    cluster = cluster_by_home(trace, size, needed_gpu_types(trace))
+    cluster = fit_virtual_clusters(trace, size, needed_gpu_types(trace))
     recorded = bool(np.isfinite(trace.numbers("start_time_s")).any())
-    _, homes = virtual_clusters(trace)
-    home_count = sum(1 for home in homes if home)
-    home_word = "virtual clusters" if trace.has("vc") else "partitions"
-    per_home = f" in each of {home_count} {home_word}" if home_count > 1 else ""
+    _, vc_names = virtual_clusters(trace)
+    vc_count = sum(1 for name in vc_names if name)
+    vc_word = "virtual clusters" if trace.has("vc") else "partitions"
+    per_vc = f" in each of {vc_count} {vc_word}" if vc_count > 1 else ""
     origin = (
-        f"Sized by the recorded peak of GPUs in use{per_home}"
+        f"Sized by the recorded peak of GPUs in use{per_vc}"
         if recorded
-        else f"A guess without recorded starts: the jobs{per_home} fill it on their busiest day"
+        else f"A guess without recorded starts: the jobs{per_vc} fill it on their busiest day"
     )
     return FittedCluster(_describe_types(cluster), f"{origin}. {_nodes_sentence(cluster, size)}")
 
 
-def _cluster_by_load(trace: Trace, load: float) -> FittedCluster:
+def _fit_load(trace: Trace, load: float) -> FittedCluster:
     """Return a cluster of one node group on which the jobs give a load."""
     if not 0 < load <= 1:
         raise ParameterError(f"load = {load:g} must be above 0 and at most 1. Try 0.7.")
@@ -260,9 +262,9 @@ def _nodes_sentence(cluster: Cluster, size: int) -> str:
     kinds = [kind.name for kind in cluster.types]
     nodes = f"{plural(len(cluster.nodes), 'node')} of {size}"
     unknown_kinds = [
-        gpu_type(kind) for kind in kinds if kind != UNKNOWN and known_type(kind) is None
+        gpu_type(kind) for kind in kinds if kind != UNKNOWN_TYPE and known_type(kind) is None
     ]
-    if kinds == [UNKNOWN]:
+    if kinds == [UNKNOWN_TYPE]:
         return f"{nodes} GPUs of unknown type, which count as V100."
     type_note = (
         f"; {', '.join(unknown_kinds)} has no known speed and counts as V100"

@@ -1,4 +1,4 @@
-"""Turn an uploaded file into a stored trace, with a report on every row."""
+"""Read and store uploaded traces, and describe them for the page Trace."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import plural, time
 from trainyard.traces.own_recipes import OwnRecipe, recipe_of_import
-from trainyard.traces.sources import account_of, question_values
+from trainyard.traces.sources import import_account, question_values
 
 UPLOAD_MB: Final = 200
-UNPACKED_BYTES: Final = 500_000_000
+MAX_UPLOAD_BYTES: Final = 500_000_000
 """Largest unpacked upload; reading takes up to about four times as much memory."""
 SHOWN_ROWS: Final = 10
+"""Number of rows shown of a file."""
 NATIVE_COLUMNS: Final = COLUMNS
 NEEDED_COLUMNS: Final = REQUIRED[1:]
-MAPPED: Final = ("native", "table", "")
+MAPPED_FORMATS: Final = ("native", "table", "")
 """Formats whose columns and units can be chosen; "" = not known yet."""
-EXAMPLES: Final = 3
+EXAMPLE_COUNT: Final = 3
 """Number of example values shown per column."""
-VALUES: Final = 5
+VALUE_COUNT: Final = 5
 """Number of cells shown next to the values read from them."""
 _CELL_CHARS: Final = 30
 _MAX_USERS: Final = 7
 """Number of users with the most work in the chart; other users are one more row."""
-WORDS: Final = {
+COLUMN_LABELS: Final = {
     "submit_time_s": "submission",
     "num_gpus": "GPUs",
     "duration_s": "duration",
@@ -58,7 +59,7 @@ class TraceIntake:
     spec : TraceSpec
         Source of the stored trace.
     account : mapping
-        Plain counts, see `trainyard.traces.sources.account_of`.
+        Plain counts, see `trainyard.traces.sources.import_account`.
     issues : DataFrame
         Every dropped or altered row.
     issues_csv : str
@@ -87,7 +88,7 @@ def store_upload(
     *,
     fmt: str = "",
     choices: Mapping[str, Any] | None = None,
-    found: Peek | None = None,
+    start: Peek | None = None,
 ) -> TraceIntake:
     """Read a file and store its jobs.
 
@@ -101,7 +102,7 @@ def store_upload(
         Key of `jobtraces.FORMATS`; "" = recognized by content.
     choices : mapping or None
         Values for `jobtraces.ReadOptions`.
-    found : Peek or None
+    start : Peek or None
         Start of the file, for the account and the recipe.
 
     Raises
@@ -114,11 +115,11 @@ def store_upload(
             f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {UPLOAD_MB} MB. Use a"
             " shorter time range, or the command line."
         )
-    options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices or {})})
+    options = ReadOptions(**{"max_bytes": MAX_UPLOAD_BYTES, **dict(choices or {})})
     imported: Import = read(data, name=name, fmt=fmt or None, options=options)
     trace = imported.trace
-    columns = _source_columns(imported, written_columns(found) if found is not None else ())
-    account = account_of(imported) | {
+    columns = _source_columns(imported, written_columns(start) if start is not None else ())
+    account = import_account(imported) | {
         "title": imported.title,
         "file": name,
         "columns": {native: source for native, source in columns.items() if trace.has(native)},
@@ -138,13 +139,13 @@ def store_upload(
         first_jobs(imported),
         first_values(imported),
         recipe_of_import(
-            name, imported, choices or {}, found.fingerprint if found is not None else ""
+            name, imported, choices or {}, start.fingerprint if start is not None else ""
         ),
     )
 
 
 @dataclass(frozen=True)
-class Trial:
+class ReadingTrial:
     """The result of reading a file with other columns.
 
     Parameters
@@ -159,13 +160,13 @@ class Trial:
     values: Mapping[str, tuple[str, str]]
 
 
-def try_upload(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> Trial:
-    """Read a file without storing anything; parameters as for `take`."""
-    options = ReadOptions(**{"max_bytes": UNPACKED_BYTES, **dict(choices)})
+def try_upload(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> ReadingTrial:
+    """Read a file without storing it; parameters as for `store_upload`."""
+    options = ReadOptions(**{"max_bytes": MAX_UPLOAD_BYTES, **dict(choices)})
     try:
         imported = read(data, name=name, fmt=fmt or None, options=options)
     except TrainyardError as error:
-        return Trial(str(error), {})
+        return ReadingTrial(str(error), {})
     dropped = [
         f"{rows:,} left out ({reason})"
         for action, reason, rows in imported.counts()
@@ -176,7 +177,7 @@ def try_upload(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> 
     )
     used = f"{imported.used:,} of {plural(imported.read, 'row')} used"
     sentence = f"{', '.join([used, *dropped])}."
-    return Trial(sentence + questions_text, first_values(imported))
+    return ReadingTrial(sentence + questions_text, first_values(imported))
 
 
 def first_jobs(imported: Import) -> pd.DataFrame:
@@ -193,10 +194,10 @@ def first_jobs(imported: Import) -> pd.DataFrame:
 
 def first_values(imported: Import) -> dict[str, tuple[str, str]]:
     """Return native column -> (first cells of the file, values read from them)."""
-    epoch, first = imported.trace.epoch, imported.first.head(VALUES)
+    epoch, first = imported.trace.epoch, imported.first.head(VALUE_COUNT)
     return {
         native: (
-            ", ".join(str(cell)[:_CELL_CHARS] for cell in imported.cells[native].head(VALUES)),
+            ", ".join(str(cell)[:_CELL_CHARS] for cell in imported.cells[native].head(VALUE_COUNT)),
             ", ".join(_preview_text(native, value, epoch)[:_CELL_CHARS] for value in first[native]),
         )
         for native in map(str, imported.cells.columns)
@@ -218,7 +219,7 @@ def _preview_text(native: str, value: Any, epoch: str) -> str:
 
 
 def open_questions(error: TrainyardError) -> tuple[dict[str, Any], ...]:
-    """Return the questions to answer before a file can be read, () for other errors."""
+    """Return the open questions of an error, which prevent reading; () for other errors."""
     return (
         tuple(question_values(question, "") for question in error.questions)
         if isinstance(error, OpenQuestionError)
@@ -230,7 +231,7 @@ def _source_columns(imported: Import, columns: Sequence[str]) -> dict[str, str]:
     """Return native column -> source column as written in the file."""
     written = {plain_name(column): column for column in reversed(columns)}
     fmt = imported.fmt
-    if fmt in MAPPED:
+    if fmt in MAPPED_FORMATS:
         return {native: written.get(source, source) for native, source in imported.columns.items()}
     by_native = {
         native: next((source for source in sources if source in written), "")
@@ -239,18 +240,18 @@ def _source_columns(imported: Import, columns: Sequence[str]) -> dict[str, str]:
     return {native: written[source] for native, source in by_native.items() if source}
 
 
-def columns_guessed(found: Peek, choices: Mapping[str, Any]) -> dict[str, str]:
-    """Return native column -> source column, as guessed and answered."""
+def guess_columns(start: Peek, choices: Mapping[str, Any]) -> dict[str, str]:
+    """Return native column -> source column, guessed from the file or answered."""
     answers = dict(choices.get("answers") or {})
     answered = {
         name: name.removeprefix("column.") for name in answers if name.startswith("column.")
     }
-    return {**found.mapping, **{native: answers[name] for name, native in answered.items()}}
+    return {**start.mapping, **{native: answers[name] for name, native in answered.items()}}
 
 
-def written_columns(found: Peek) -> tuple[str, ...]:
+def written_columns(start: Peek) -> tuple[str, ...]:
     """Return the column names as written in the file."""
-    return tuple(found.written[column] for column in found.columns)
+    return tuple(start.written[column] for column in start.columns)
 
 
 def peek_upload(data: bytes, name: str) -> Peek:
@@ -261,10 +262,10 @@ def peek_upload(data: bytes, name: str) -> Peek:
     TrainyardError
         If it is not a table.
     """
-    return peek(data, name=name, options=ReadOptions(max_bytes=UNPACKED_BYTES))
+    return peek(data, name=name, options=ReadOptions(max_bytes=MAX_UPLOAD_BYTES))
 
 
-def mapping_from(choice: Mapping[str, str]) -> dict[str, str]:
+def check_mapping(choice: Mapping[str, str]) -> dict[str, str]:
     """Return a checked mapping of native to source columns; "" = no such column.
 
     Raises
@@ -316,7 +317,7 @@ class TraceProfile:
     epoch: str
 
 
-def profile(trace: Trace) -> TraceProfile:
+def profile_trace(trace: Trace) -> TraceProfile:
     """Return the statistics of a trace."""
     return TraceProfile(
         jobs=len(trace),
@@ -350,7 +351,7 @@ class RowTreatment:
     sentence: str
 
 
-def row_rules(account: Mapping[str, Any]) -> tuple[RowTreatment, ...]:
+def row_treatments(account: Mapping[str, Any]) -> tuple[RowTreatment, ...]:
     """Return the classes of rows with a choice, and what happened to them."""
     if "cpu_jobs" not in account:
         return ()
@@ -366,7 +367,7 @@ def row_rules(account: Mapping[str, Any]) -> tuple[RowTreatment, ...]:
     # A plain table does not show which jobs still run.
     return (
         (first,)
-        if account["format"] in MAPPED
+        if account["format"] in MAPPED_FORMATS
         else (
             first,
             RowTreatment(
@@ -389,8 +390,8 @@ def _count_rows(account: Mapping[str, Any], action: str, reason: str) -> int:
     )
 
 
-def columns_read(account: Mapping[str, Any]) -> str:
-    """Return the mapping of columns as text, or the known facts if the format fixes it."""
+def describe_columns(account: Mapping[str, Any]) -> str:
+    """Return the chosen columns as text, or the native columns if the format fixes them."""
     if chosen := account.get("columns"):
         return " · ".join(f"{column_label(native)} ← {source}" for native, source in chosen.items())
     return ", ".join(
@@ -399,34 +400,35 @@ def columns_read(account: Mapping[str, Any]) -> str:
 
 
 def column_label(native: str) -> str:
-    """Return the name of a native column in a sentence."""
-    return WORDS.get(
+    """Return the name of a native column as used in sentences."""
+    return COLUMN_LABELS.get(
         native,
         native.removesuffix("_s").removesuffix("_time").replace("_", " ").replace("gpu", "GPU"),
     )
 
 
-def examples(found: Peek) -> dict[str, str]:
+def example_cells(start: Peek) -> dict[str, str]:
     """Return column -> its first non-empty values as one text."""
     cells = {
         str(name): map(str.strip, values.fillna("").astype("str"))
-        for name, values in found.head.items()
+        for name, values in start.head.items()
     }
     present = {
         name: [text for text in texts if text and text.lower() != "nan"]
         for name, texts in cells.items()
     }
     return {
-        name: ", ".join(text[:30] for text in texts[:EXAMPLES]) for name, texts in present.items()
+        name: ", ".join(text[:30] for text in texts[:EXAMPLE_COUNT])
+        for name, texts in present.items()
     }
 
 
-def median_s(found: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
+def median_duration_s(start: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
     """Return the median duration of the first rows in seconds, NaN without numbers."""
-    source = {**found.mapping, **(chosen or {})}.get("duration_s", "")
+    source = {**start.mapping, **(chosen or {})}.get("duration_s", "")
     values = (
-        pd.to_numeric(found.head[source], errors="coerce")
-        if source in found.head
+        pd.to_numeric(start.head[source], errors="coerce")
+        if source in start.head
         else pd.Series(dtype="float64")
     )
     return float(values.median()) * SECONDS[unit]
@@ -437,8 +439,8 @@ def duration_by_unit(seconds: float, unit: str) -> dict[str, float]:
     return {other: seconds / SECONDS[unit] * factor for other, factor in SECONDS.items()}
 
 
-def days(trace: Trace) -> float:
-    """Return the days from first to last submission, rounded up to 0.01."""
+def span_days(trace: Trace) -> float:
+    """Return the days from first to last submission, rounded up to 0.01 days."""
     return max(math.ceil(trace.span_s / 864) / 100, 0.01)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from jobtraces.generate import canonical, figures
-from jobtraces.generate.fit import LEAST_JOBS as FEWEST
+from jobtraces.generate.fit import LEAST_JOBS as MIN_FITTED_JOBS
 from jobtraces.generate.like import Like
 from sim.cluster import KNOWN_TYPES, Cluster
 from sim.params import Spec, spec_of
@@ -21,11 +21,11 @@ from trainyard.study.scenario import MADE, TraceSpec
 from trainyard.text import count, factor, share, time
 
 Floats = NDArray[np.float64]
-CLOSE: Final = 0.05
+CLOSE_DISTANCE: Final = 0.05
 """Largest distance of distributions that count as close."""
-STEADY: Final = 0.3
+CLOSE_SPREAD: Final = 0.3
 """Largest relative difference in the spread of hourly counts of close traces."""
-PACES: Final = math.log(1.25)
+PACE_LOG_RATIO: Final = math.log(1.25)
 """Log ratio of jobs per day from which the pace is reported as the largest difference."""
 QUANTILES: Final = {"median": 0.5, "90 %": 0.9, "99 %": 0.99}
 MIN_COMPARED_JOBS: Final = 1000
@@ -49,14 +49,14 @@ OMITTED_FACTS: Final = (
     "cores and memory",
     "which job follows which",
 )
-PRIVACY: Final = (
+PRIVACY_NOTE: Final = (
     "Every figure covers at least 10 jobs (20 for a user) and is rounded; rarer sizes are merged."
     " This does not prove anonymity: a user with a large share, or a group of"
     " unusual jobs, may be recognizable to people with knowledge of the cluster."
 )
 
 
-def look_alike(
+def fit_look_alike(
     trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: Cluster | None = None
 ) -> TraceSpec:
     """Fit a generator to a trace, and return its jobs as a source.
@@ -78,7 +78,7 @@ def look_alike(
         If the trace has too few jobs, or the load is out of bounds.
     """
     generator = figures(
-        trace, load=load, seed=seed, cluster=short_cluster(cluster) if cluster else ""
+        trace, load=load, seed=seed, cluster=cluster_short_form(cluster) if cluster else ""
     )
     return TraceSpec(f"{MADE}{spec_of('like', generator)}")
 
@@ -89,8 +89,8 @@ def figures_document(source: TraceSpec) -> str:
     return json.dumps(spec.to_json(), indent=1, sort_keys=True) + "\n"
 
 
-def figures_of(text: str) -> Spec | None:
-    """Return the figures that `document` wrote, None for other texts."""
+def parse_figures(text: str) -> Spec | None:
+    """Return the figures that `figures_document` wrote, None for other texts."""
     try:
         data = json.loads(text)
     except ValueError:
@@ -110,7 +110,7 @@ def open_figures(data: bytes) -> TraceSpec | None:
     """
     if data.lstrip()[:1] != b"{" or len(data) > _MAX_BYTES:
         return None
-    spec = figures_of(data.decode("utf-8-sig", "replace"))
+    spec = parse_figures(data.decode("utf-8-sig", "replace"))
     return None if spec is None else TraceSpec(f"{MADE}{canonical(str(spec))}")
 
 
@@ -122,23 +122,25 @@ def compare_with_fit(trace: Trace, seed: int = 0) -> Likeness:
     TrainyardError
         If the trace has too few jobs.
     """
-    return compare(trace, figures(trace, seed=seed).make())
+    return compare_traces(trace, figures(trace, seed=seed).make())
 
 
-def fit_sentence(found: Likeness) -> str:
+def fit_sentence(likeness: Likeness) -> str:
     """Return a sentence on how close generated jobs are to their trace."""
     spread = (
-        "" if math.isnan(found.spread) else f", burstiness {factor(found.spread)} times the trace's"
+        ""
+        if math.isnan(likeness.spread)
+        else f", burstiness {factor(likeness.spread)} times the trace's"
     )
     few = (
-        f" With {found.jobs:,} jobs, much of this is random."
-        if found.jobs < MIN_COMPARED_JOBS
+        f" With {likeness.jobs:,} jobs, much of this is random."
+        if likeness.jobs < MIN_COMPARED_JOBS
         else ""
     )
     return (
-        f"Shares of jobs differ by at most {_percentage_points(found.sizes)} by size and"
-        f" {_percentage_points(found.durations)} by run time (Kolmogorov-Smirnov); GPU time per job"
-        f" {factor(found.work)} times{spread}.{few}"
+        f"Shares of jobs differ by at most {_percentage_points(likeness.sizes)} by size and"
+        f" {_percentage_points(likeness.durations)} by run time (Kolmogorov-Smirnov); GPU time per"
+        f" job {factor(likeness.work)} times{spread}.{few}"
     )
 
 
@@ -148,13 +150,13 @@ def _percentage_points(part: float) -> str:
 
 
 def is_look_alike(source: str) -> bool:
-    """Return whether a source is a generator fitted to a trace."""
+    """Return True if a source is a generator fitted to a trace."""
     return source.startswith(f"{MADE}like:")
 
 
 def is_fitted_to(source: str, trace: Trace) -> bool:
-    """Return whether a source was fitted to this trace."""
-    if not is_look_alike(source) or len(trace) < FEWEST:
+    """Return True if a source is a generator fitted to this trace."""
+    if not is_look_alike(source) or len(trace) < MIN_FITTED_JOBS:
         return False
     params = Spec.parse(source.removeprefix(MADE)).values
     own = Spec.parse(str(spec_of("like", figures(trace)))).values
@@ -163,7 +165,7 @@ def is_fitted_to(source: str, trace: Trace) -> bool:
     )
 
 
-def short_cluster(cluster: Cluster) -> str:
+def cluster_short_form(cluster: Cluster) -> str:
     """Return a cluster in the short form, without names of the site."""
     nodes: dict[tuple[int, str], int] = {}
     for group in cluster.groups:
@@ -188,7 +190,7 @@ class Likeness:
     sizes, durations, gaps : float
         Kolmogorov-Smirnov distances, 0 to 1; gaps are relative to their mean.
     spread : float
-        Ratio of `spread`, second over first; NaN for short traces.
+        Ratio of `hourly_spread`, second over first; NaN for short traces.
     pace : float
         Ratio of jobs per day, second over first; NaN if all jobs arrive at once.
     work : float
@@ -208,27 +210,27 @@ class Likeness:
     jobs: int
 
     @property
-    def alike(self) -> bool:
+    def is_close(self) -> bool:
         """Whether sizes, run times and hourly counts are close."""
-        steady = math.isnan(self.spread) or abs(self.spread - 1) <= STEADY
-        return max(self.sizes, self.durations) <= CLOSE and steady
+        steady = math.isnan(self.spread) or abs(self.spread - 1) <= CLOSE_SPREAD
+        return max(self.sizes, self.durations) <= CLOSE_DISTANCE and steady
 
 
-def distance(first: Floats, second: Floats) -> float:
+def ks_distance(first: Floats, second: Floats) -> float:
     """Return the Kolmogorov-Smirnov distance of two samples, 0 to 1."""
-    at = np.unique(np.concatenate((first, second)))
-    return float(np.abs(_share_upto(first, at) - _share_upto(second, at)).max(initial=0.0))
+    bounds = np.unique(np.concatenate((first, second)))
+    return float(np.abs(_share_upto(first, bounds) - _share_upto(second, bounds)).max(initial=0.0))
 
 
-def spread(trace: Trace) -> float:
+def hourly_spread(trace: Trace) -> float:
     """Return variance over mean of the hourly counts of jobs; NaN below two hours."""
     hour = (trace.numbers("submit_time_s") // _HOUR_S).astype(np.int64)
     counts = np.bincount(hour)
     return float(counts.var() / counts.mean()) if len(counts) > 1 else math.nan
 
 
-def compare(first: Trace, second: Trace) -> Likeness:
-    """Return the comparison of two traces."""
+def compare_traces(first: Trace, second: Trace) -> Likeness:
+    """Compare sizes, run times, gaps and hourly counts of two traces."""
     traces = first, second
     gpus, run_s, gap_s = (
         [trace.numbers("num_gpus") for trace in traces],
@@ -238,7 +240,7 @@ def compare(first: Trace, second: Trace) -> Likeness:
     # Relative to the mean: a different pace alone is not a different pattern.
     relative_gaps = [gap / gap.mean() if len(gap) and gap.mean() else gap for gap in gap_s]
     paces = [len(trace) / trace.span_s * 86_400 if trace.span_s else math.nan for trace in traces]
-    bursts = [spread(trace) for trace in traces]
+    bursts = [hourly_spread(trace) for trace in traces]
     work = [trace.gpu_seconds / len(trace) for trace in traces]
     return Likeness(
         table=_figures_table(traces, gpus, run_s, gap_s, paces, bursts),
@@ -248,9 +250,9 @@ def compare(first: Trace, second: Trace) -> Likeness:
             "gap_s": _cumulative_shares(gap_s),
             "hour": _hourly_shares(*traces),
         },
-        sizes=distance(*gpus),
-        durations=distance(*run_s),
-        gaps=distance(*relative_gaps),
+        sizes=ks_distance(*gpus),
+        durations=ks_distance(*run_s),
+        gaps=ks_distance(*relative_gaps),
         spread=_ratio(*bursts),
         pace=_ratio(*paces),
         work=_ratio(*work),
@@ -354,36 +356,36 @@ def _figures_table(
     )
 
 
-def difference_sentence(found: Likeness, first: str, second: str) -> str:
+def difference_sentence(likeness: Likeness, first: str, second: str) -> str:
     """Return a sentence on the largest difference between two traces.
 
     Parameters
     ----------
-    found : Likeness
+    likeness : Likeness
         The comparison.
     first, second : str
         Names of the traces in the sentence.
     """
     rows: dict[str, tuple[str, str]] = {
-        what: (one, two) for what, one, two in found.table.itertuples(index=False)
+        what: (one, two) for what, one, two in likeness.table.itertuples(index=False)
     }
     parts = {
-        "sizes": (found.sizes, "GPUs per job"),
-        "run times": (found.durations, "Run time"),
-        "gaps between jobs": (found.gaps, "Gap between jobs"),
+        "sizes": (likeness.sizes, "GPUs per job"),
+        "run times": (likeness.durations, "Run time"),
+        "gaps between jobs": (likeness.gaps, "Gap between jobs"),
     }
     what, (largest, row) = max(parts.items(), key=lambda item: item[1][0])
     pace = ""
-    if not math.isnan(found.pace) and abs(found.pace - 1) > CLOSE:
-        pace = f" {second} has {factor(found.pace)} times the jobs per day."
-    if pace and abs(math.log(found.pace)) > PACES and largest <= 2 * CLOSE:
+    if not math.isnan(likeness.pace) and abs(likeness.pace - 1) > CLOSE_DISTANCE:
+        pace = f" {second} has {factor(likeness.pace)} times the jobs per day."
+    if pace and abs(math.log(likeness.pace)) > PACE_LOG_RATIO and largest <= 2 * CLOSE_DISTANCE:
         one, two = rows["Jobs per day"]
         return (
             f"Largest difference: the pace, {one} jobs per day in {first} and {two} in {second};"
             f" the shares of jobs by size, run time and gap differ by at most"
             f" {_percentage_points(largest)}."
         )
-    if largest <= CLOSE:
+    if largest <= CLOSE_DISTANCE:
         return (
             "Hardly any difference: the shares of jobs by size, run time and gap differ by at most"
             f" {_percentage_points(largest)}.{pace}"

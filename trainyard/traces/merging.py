@@ -14,8 +14,8 @@ from sim.trace import INSTANTS, Trace
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.text import plural
-from trainyard.traces.intake import UNPACKED_BYTES
-from trainyard.traces.sources import Source, account_of
+from trainyard.traces.intake import MAX_UPLOAD_BYTES
+from trainyard.traces.sources import Source, import_account
 
 _COUNTS: Final = ("read", "used", "dropped", "altered")
 
@@ -104,10 +104,10 @@ def store_merged(files: Mapping[str, bytes], store: Store, owners: Sequence[str]
     TrainyardError
         If a trace cannot be read without an answer, or the traces cannot be merged.
     """
-    options, sources = ReadOptions(max_bytes=UNPACKED_BYTES), {}
+    options, sources = ReadOptions(max_bytes=MAX_UPLOAD_BYTES), {}
     for name, data in files.items():
         imported = read(data, name=name, options=options)
-        sources[name] = Source(imported.trace, account_of(imported))
+        sources[name] = Source(imported.trace, import_account(imported))
     source = merge_traces(sources)
     return TraceSpec(f"store:{store.put_trace(source.trace, source.account, owners)}")
 

@@ -34,7 +34,7 @@ _NOT_PLAIN: Final = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True)
 class OwnRecipe:
-    """How files of one kind are read, as the user chose.
+    """A user recipe: stored choices for reading files of one kind.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ class OwnRecipe:
     saved: str = ""
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """Name for the user: ``your recipe “jobs” of 3 March 2026``."""
         day = date.fromisoformat(self.saved) if self.saved else None
         return f"your recipe “{self.name}”" + (
             f" of {day.day} {day:%B} {day.year}" if day is not None else ""
         )
 
-    def same(self, other: OwnRecipe) -> bool:
-        """Return whether both recipes read files the same way."""
+    def reads_like(self, other: OwnRecipe) -> bool:
+        """Return True if both recipes read files the same way."""
         return (self.fmt, self.choices) == (other.fmt, other.choices)
 
 
@@ -234,7 +234,7 @@ def check_own_recipe(text: str, where: str) -> OwnRecipe:
 
 
 def recipe_for_file(path: Path) -> OwnRecipe | None:
-    """Return the recipe in `kept` for files like this one, or None.
+    """Return the recipe of `stored_recipes` for files like this one, or None.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def write_recipe(recipe: OwnRecipe, place: str) -> Path:
     recipe : OwnRecipe
         The recipe.
     place : str
-        Path of a TOML file; a plain name = in `folder`, where it is applied automatically.
+        Path of a TOML file; a plain name = in `recipes_folder`, where it is applied automatically.
 
     Raises
     ------
@@ -284,12 +284,12 @@ def write_recipe(recipe: OwnRecipe, place: str) -> Path:
 
 
 def recipes_folder() -> Path:
-    """Return the folder of recipes that are known by name."""
+    """Return the folder of recipes that can be used by name."""
     return default_root() / "recipes"
 
 
 def stored_recipes() -> dict[str, Path]:
-    """Return name -> file of the recipes in `folder`."""
+    """Return name -> file of the recipes in `recipes_folder`."""
     try:
         return {path.stem: path for path in sorted(recipes_folder().glob("*.toml"))}
     except OSError:  # an unreadable folder has no recipes
@@ -302,7 +302,7 @@ def recipe_text(place: str) -> str:
     Parameters
     ----------
     place : str
-        Path of a file, or a name in `kept`.
+        Path of a file, or a name in `stored_recipes`.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from sim.errors import TraceError
 from sim.trace import Trace
 from trainyard.store.entry import read_frame
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
+SAMPLES_FOLDER: Final = Path(__file__).resolve().parents[2] / "sample_traces"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class SampleInfo:
         Title in lists.
     description : str
         One sentence for the user.
-    made : str
-        Origin of the trace, one sentence.
+    origin : str
+        Origin of the trace, as one sentence.
     cluster_name : str
         Name of its cluster.
     suffix : str
@@ -72,7 +72,7 @@ class SampleInfo:
     name: str
     title: str
     description: str
-    made: str
+    origin: str
     cluster_name: str
     suffix: str = ".parquet"
     recipe: SampleSpec | None = None
@@ -80,12 +80,12 @@ class SampleInfo:
     @property
     def path(self) -> Path:
         """Path of the file of jobs."""
-        return FOLDER / f"{self.name}{self.suffix}"
+        return SAMPLES_FOLDER / f"{self.name}{self.suffix}"
 
     @property
     def cluster_path(self) -> Path:
         """Path of the file of the cluster."""
-        return FOLDER / f"{self.name}.cluster.json"
+        return SAMPLES_FOLDER / f"{self.name}.cluster.json"
 
 
 _GENERATED: Final = (

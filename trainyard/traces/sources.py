@@ -31,7 +31,7 @@ from trainyard.traces.samples import load_sample
 
 FILE_LIMIT_MB: Final = 200.0
 """Default limit for files read from a path: the upload limit."""
-UNPACKED_BYTES: Final = 2_000_000_000
+MAX_UNPACKED_BYTES: Final = 2_000_000_000
 """Default limit for unpacked files, unless the limit of the file itself is higher."""
 _HISTORY: Final = ("start_time_s", "end_time_s", "node_list")
 
@@ -89,7 +89,7 @@ class Source:
         return pd.Series(figures, name=trace.name)
 
 
-def account_of(imported: Import) -> dict[str, Any]:
+def import_account(imported: Import) -> dict[str, Any]:
     """Return the report of a reader as plain values; read = used + dropped + merged."""
     counts = imported.counts()
     return {
@@ -146,7 +146,7 @@ def question_values(question: Question, answer: str) -> dict[str, Any]:
 def load_source(
     spec: TraceSpec, store: Store | None = None, *, max_mb: float = FILE_LIMIT_MB
 ) -> Source:
-    """Find and read the jobs of a scenario; the last few sources are cached.
+    """Return the source of a scenario, read and cached.
 
     Parameters
     ----------
@@ -380,10 +380,10 @@ def load_files(
         If a file cannot be read, or the files are not the tables of one trace.
     """
     files = {path: _check_file(path, max_mb)[0] for path in paths}
-    options = ReadOptions(**choices, max_bytes=max(UNPACKED_BYTES, int(max_mb * 1e6)))
+    options = ReadOptions(**choices, max_bytes=max(MAX_UNPACKED_BYTES, int(max_mb * 1e6)))
     name = " + ".join(file.name for file in files.values())
     imported = read(files, name=name, fmt=fmt or None, options=options)
-    return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
+    return Source(imported.trace, MappingProxyType(import_account(imported)), imported=imported)
 
 
 def load_frame(
@@ -407,13 +407,13 @@ def load_frame(
     """
     spec = TraceSpec.of("frame", fmt=fmt, read=choices)
     imported = read(parquet_bytes(frame), fmt=fmt or None, options=ReadOptions(**spec.choices()))
-    return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
+    return Source(imported.trace, MappingProxyType(import_account(imported)), imported=imported)
 
 
 def _load_file(spec: TraceSpec, max_mb: float) -> Source:
     """Return a trace file as a source; cached until the file changes."""
     path, facts = _check_file(spec.source, max_mb)
-    unpacked = max(UNPACKED_BYTES, int(max_mb * 1e6))
+    unpacked = max(MAX_UNPACKED_BYTES, int(max_mb * 1e6))
     return _read_file(
         str(path.absolute()), (facts.st_mtime_ns, facts.st_size, unpacked), spec.fmt, spec.read
     )
@@ -453,4 +453,4 @@ def _read_file(
         name: dict(value) if isinstance(value, tuple) else value for name, value in choices
     }
     imported = read(Path(path), fmt=fmt or None, options=ReadOptions(**options, max_bytes=state[2]))
-    return Source(imported.trace, MappingProxyType(account_of(imported)), imported=imported)
+    return Source(imported.trace, MappingProxyType(import_account(imported)), imported=imported)

@@ -13,19 +13,15 @@ from trainyard.store import Store, profiles
 from trainyard.study import catalog
 from trainyard.study.scenario import NEW_COSTS, Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces.fitting import cluster_for
+from trainyard.traces.fitting import fit_cluster
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source, load_trace
 
 FIRST_SAMPLE: Final = next(iter(SAMPLES))
 FIRST_POLICIES: Final = ("fifo", "easy", "srtf", "recorded")
-"""Policies of the first comparison: the usual queue and its improvement, shortest first, and the
-recorded schedule.
-"""
+"""Policies of the first comparison: two queues, shortest first, and the recorded schedule."""
 RETRIES: Final = 3
-"""Retries of DLRover's job master; without a limit, a job that requests too little memory would be
-retried forever.
-"""
+"""Retries of DLRover's job master; limited, because a job with too little memory never succeeds."""
 
 
 def sample_study(name: str = FIRST_SAMPLE) -> Study:
@@ -48,20 +44,20 @@ def sample_study(name: str = FIRST_SAMPLE) -> Study:
     )
 
 
-def names_a_file(study: Study) -> bool:
-    """Return whether the trace is a file path, valid only on the machine of the scenario."""
+def has_file_trace(study: Study) -> bool:
+    """Return True if the trace is a file path, which works on one machine only."""
     return not study.base.trace.source.startswith(("sample:", "store:", "made:"))
 
 
-def check_admissible(study: Study) -> Study:
-    """Return a study from a link or form, after checking that it names no server file.
+def refuse_server_file(study: Study) -> Study:
+    """Return a study from a link or form; raise if its trace is a file of the server.
 
     Raises
     ------
     TrainyardError
-        If it names a file of the server.
+        If the trace is a file of the server.
     """
-    if names_a_file(study):
+    if has_file_trace(study):
         raise ParameterError(
             f"The scenario refers to the file {study.base.trace.source}, which the app cannot open"
             " by path. Load it on the Trace page."
@@ -69,8 +65,8 @@ def check_admissible(study: Study) -> Study:
     return study
 
 
-def trace_is_gone(study: Study, store: Store) -> bool:
-    """Return whether the trace is an upload that is not stored here (any more)."""
+def is_trace_missing(study: Study, store: Store) -> bool:
+    """Return True if the trace is an upload that is missing in this store."""
     kind, _, digest = study.base.trace.source.partition(":")
     try:
         return kind == "store" and store.trace_info(digest) is None
@@ -82,7 +78,7 @@ def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> St
     """Return the study with other jobs and a cluster for them.
 
     Samples and generated workloads bring their cluster; jobs of a file get one that fits (see
-    `trainyard.traces.fitting.cluster_for`). A cluster that the user chose stays. Policies that need
+    `trainyard.traces.fitting.fit_cluster`). A cluster that the user chose stays. Policies that need
     a recorded schedule are removed if the jobs have none.
 
     Raises
@@ -104,8 +100,8 @@ def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> St
     return changed.only(runnable) if runnable else changed
 
 
-def with_fitting_conditions(study: Study, store: Store | None = None) -> Study:
-    """Return the study with the models that its jobs need, unchanged if it has them.
+def with_required_models(study: Study, store: Store | None = None) -> Study:
+    """Return the study with the models that its jobs require, unchanged if it has them.
 
     Jobs with parameter servers get a performance model that supports them; jobs that may request
     less memory than they need are abandoned after `RETRIES`.
@@ -135,18 +131,18 @@ def _cluster_for_trace(study: Study, trace: TraceSpec, store: Store | None) -> C
     if not is_default and (source.cluster is not None or _is_from_file(old_trace)):
         return current
     try:
-        return cluster_for(source).cluster
+        return fit_cluster(source).cluster
     except ClusterError:
-        return current  # no cluster is large enough: the Trace page says so
+        return current  # no cluster is large enough: the Trace page reports it
 
 
 def _is_from_file(trace: TraceSpec) -> bool:
-    """Return whether a trace comes from a file or the store."""
+    """Return True if a trace comes from a file or the store."""
     return not trace.source.startswith(("sample:", "made:"))
 
 
 def _is_default_cluster(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
-    """Return whether a cluster is a default one, which the user did not choose."""
+    """Return True if a cluster is a default cluster, which the user did not choose."""
     # Include the clusters of samples: they stay if no cluster is large enough for a file.
     return any(
         _default_cluster(source, store) == cluster
@@ -157,7 +153,7 @@ def _is_default_cluster(cluster: Cluster, trace: TraceSpec, store: Store | None)
 def _default_cluster(trace: TraceSpec, store: Store | None) -> Cluster | None:
     """Return the default cluster of a trace; None if the trace cannot be loaded."""
     try:
-        return cluster_for(load_source(trace, store)).cluster
+        return fit_cluster(load_source(trace, store)).cluster
     except TrainyardError:
         return None  # a trace that is gone is being replaced
 
@@ -187,8 +183,8 @@ def with_policies(study: Study, specs: tuple[Spec, ...], baseline: int = 0) -> S
     return study.choosing(specs, min(baseline, max(len(specs) - 1, 0)))
 
 
-def refusal_reason(study: Study, at: int, store: Store | None = None) -> str:
-    """Return why a policy of the study cannot run on its trace and cluster, "" if it can.
+def refusal_reason(study: Study, policy_index: int, store: Store | None = None) -> str:
+    """Return the reason why a policy of the study cannot run on its trace, "" if it can.
 
     Raises
     ------
@@ -197,5 +193,5 @@ def refusal_reason(study: Study, at: int, store: Store | None = None) -> str:
     """
     profiles.build_model(study.base.perf, store)
     return catalog.allocator(
-        study.allocators[at], load_trace(study.base.trace, store), study.base.perf
+        study.allocators[policy_index], load_trace(study.base.trace, store), study.base.perf
     ).reason

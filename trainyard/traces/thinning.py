@@ -133,7 +133,7 @@ def move_submissions(frame: pd.DataFrame, submit_s: pd.Series) -> pd.DataFrame:
     return frame.assign(submit_time_s=submit_s, **shifted)
 
 
-NUMBERED: Final = {
+NUMBERED_COLUMNS: Final = {
     "user": "user",
     "vc": "vc",
     "partition": "partition",
@@ -166,7 +166,7 @@ def anonymize(frame: pd.DataFrame) -> pd.DataFrame:
     ids = [str(number) for number in range(1, len(frame) + 1)]
     numbered = {
         column: _number_texts(frame[column], word)
-        for column, word in NUMBERED.items()
+        for column, word in NUMBERED_COLUMNS.items()
         if column in frame
     }
     if "dependency" in frame:

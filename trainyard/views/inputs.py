@@ -100,7 +100,7 @@ def _heaviest_sentence(users: pd.DataFrame) -> str:
 
 def racks(cluster: Cluster) -> FigureView:
     """Return the figure of the machines, rack by rack."""
-    nodes = machines.nodes(cluster)
+    nodes = machines.node_rows(cluster)
     types = charts.type_style([kind.name for kind in cluster.types])
     gpus = f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
     text = f"{gpus}{plural(len(nodes), 'node')} in {plural(nodes['rack'].nunique(), 'rack')}"
@@ -132,7 +132,7 @@ def scaling_view(curve: pd.DataFrame, *, scales: bool) -> FigureView | None:
     Parameters
     ----------
     curve : DataFrame
-        See `trainyard.clusters.speedup.curve`.
+        See `trainyard.clusters.speedup.speedup_curve`.
     scales : bool
         Whether its sizes are multiples of the GPUs asked for; else nodes.
     """

@@ -16,12 +16,12 @@ from sim.trace import Trace
 from trainyard import text
 from trainyard.clusters import machines
 from trainyard.clusters.prices import (
-    PRICES,
-    Prices,
-    figures_from,
-    guessed,
-    speed_from,
-    with_prices,
+    PRICE_LISTS,
+    PriceList,
+    apply_price_list,
+    describe_sources,
+    speed_source,
+    types_with_guessed_speed,
 )
 from trainyard.preflight import leave_out
 from trainyard.store import profiles
@@ -127,7 +127,7 @@ def _draw_presets(trace: Trace | None) -> None:
     for preset in _presets_for(trace.digest if trace is not None else "", trace):
         name = f"preset/{preset.name}"
         if st.button(preset.name, key=name, help=words.plain(preset.help), width="stretch"):
-            gpu_types.set_cluster(preset.cluster, preset.unknown)
+            gpu_types.set_cluster(preset.cluster, preset.unknown_types)
 
 
 def _draw_text_field() -> None:
@@ -180,7 +180,7 @@ def _draw_import(trace: Trace | None) -> None:
         file.name,
         received.take_bytes(file, key),
         trace.epoch if trace is not None else "",
-        away=counts_down_nodes,
+        include_down=counts_down_nodes,
     )
     summary = (
         f"Read {words.plural(len(cluster.nodes), 'node')} with"
@@ -233,25 +233,25 @@ def draw_tables() -> None:
         session.edit(study)
 
 
-def _matching_price_lists() -> dict[str, Prices]:
+def _matching_price_lists() -> dict[str, PriceList]:
     """Return the price lists that contain a GPU type of the cluster."""
     types = set(state.session().study.base.cluster.type_index)
-    return {prices.name: prices for prices in PRICES if types & set(prices.usd_per_gpu_hour)}
+    return {prices.name: prices for prices in PRICE_LISTS if types & set(prices.usd_per_gpu_hour)}
 
 
-def _draw_price_lists(price_lists: Mapping[str, Prices]) -> None:
+def _draw_price_lists(price_lists: Mapping[str, PriceList]) -> None:
     """Draw a button per price list, and the sources of the current prices."""
     cluster = state.session().study.base.cluster
     for name, prices in price_lists.items():
         if st.button(
             name.capitalize(), key=f"prices/{name}", help=words.plain(prices.help), width="stretch"
         ):
-            gpu_types.set_cluster(with_prices(cluster, prices))
+            gpu_types.set_cluster(apply_price_list(cluster, prices))
     if cluster.gpus:
-        st.markdown("\n".join(f"- {words.plain(line)}" for line in figures_from(cluster)))
+        st.markdown("\n".join(f"- {words.plain(line)}" for line in describe_sources(cluster)))
 
 
-def find_unschedulable(trace: Trace, cluster: Cluster, perf: Spec) -> machines.Hopeless:
+def find_unschedulable(trace: Trace, cluster: Cluster, perf: Spec) -> machines.UnschedulableJobs:
     """Return the jobs that can never start on a cluster, cached.
 
     Raises
@@ -262,13 +262,13 @@ def find_unschedulable(trace: Trace, cluster: Cluster, perf: Spec) -> machines.H
     return _unschedulable_cached(f"{trace.digest} {cluster.digest} {perf}", trace, cluster, perf)
 
 
-def draw_unschedulable(unschedulable: machines.Hopeless) -> None:
+def draw_unschedulable(unschedulable: machines.UnschedulableJobs) -> None:
     """Draw which jobs can never start and why, and the button that removes them."""
     st.warning(
         "  \n".join(words.plain(sentence) for sentence in unschedulable.sentences()),
         icon=":material/warning:",
     )
-    if unschedulable.jobs and not unschedulable.never.all():
+    if unschedulable.jobs and not unschedulable.mask.all():
         label, help_text = (
             f"Leave out {words.plural(unschedulable.jobs, 'job')}",
             "Makes a new trace of the other jobs, which counts the omitted ones.",
@@ -282,32 +282,34 @@ def draw_unschedulable(unschedulable: machines.Hopeless) -> None:
             )
             session.replace(study)
             st.rerun()
-    if len(unschedulable.first):
-        total = unschedulable.jobs + unschedulable.unless_resized
-        shown_count = len(unschedulable.first)
+    if len(unschedulable.first_jobs):
+        total = unschedulable.jobs + unschedulable.need_resizing
+        shown_count = len(unschedulable.first_jobs)
         label = (
             f"Show {shown_count:,} of {total:,} jobs"
             if shown_count < total
             else f"Show {shown_count:,} jobs"
         )
         with st.expander(label):
-            st.dataframe(figure.readable(unschedulable.first), hide_index=True)
+            st.dataframe(figure.readable(unschedulable.first_jobs), hide_index=True)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _unschedulable_cached(
     cache_key: str, _trace: Trace, _cluster: Cluster, _perf: Spec
-) -> machines.Hopeless:
+) -> machines.UnschedulableJobs:
     """Return the jobs that can never start, cached by trace, cluster and model."""
     del cache_key
-    return machines.unschedulable(_trace, _cluster, profiles.build_model(_perf, server.store()))
+    return machines.find_unschedulable_jobs(
+        _trace, _cluster, profiles.build_model(_perf, server.store())
+    )
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _presets_for(cache_key: str, _trace: Trace | None) -> tuple[machines.ClusterPreset, ...]:
     """Return the presets, with one that fits the trace, cached."""
     del cache_key
-    return machines.presets(_trace)
+    return machines.cluster_presets(_trace)
 
 
 def _type_label(name: object) -> str:
@@ -337,9 +339,9 @@ def _draw_types(cluster: Cluster) -> pd.DataFrame:
         column_config={"gpu_type": _type_column([kind.name for kind in cluster.types]), **_TYPES},
         alt="GPU types",
     )
-    if guessed_types := guessed(cluster):
+    if guessed_types := types_with_guessed_speed(cluster):
         listed = "; ".join(
-            f"{text.gpu_type(kind.name)} {speed_from(kind).removeprefix('guessed: ')}"
+            f"{text.gpu_type(kind.name)} {speed_source(kind).removeprefix('guessed: ')}"
             for kind in guessed_types
         )
         st.caption(f":material/help: Guessed speeds, not measured: {words.plain(listed)}.")

@@ -107,7 +107,7 @@ def _draw_open_question() -> None:
             key=state.widget_key("gpus_per_node"),
         )
         if answer is not None and answer != current:
-            set_cluster(homes.of_nodes(cluster, int(answer)), questions=questions)
+            set_cluster(homes.set_node_gpus(cluster, int(answer)), questions=questions)
 
 
 def _draw_missing_type(pending: PendingCluster, name: str) -> None:

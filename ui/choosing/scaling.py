@@ -100,4 +100,4 @@ def _speed_table(
 ) -> pd.DataFrame:
     """Return the speeds per job size and GPU type, cached."""
     del cache_key
-    return speedup.curve(_perf, _trace, _cluster)
+    return speedup.speedup_curve(_perf, _trace, _cluster)

@@ -34,7 +34,7 @@ def draw(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
     Parameters
     ----------
     facts : mapping
-        See `trainyard.traces.sources.account_of` and `trainyard.traces.intake.take`; may be empty.
+        See `trainyard.traces.sources.import_account` and `intake.store_upload`; may be empty.
     intake_of_file : TraceIntake or None
         Dropped and changed rows, if this session has read the file; a reload keeps the counts only.
     """
@@ -48,7 +48,7 @@ def draw(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
         _draw_head(facts, intake_of_file, has_file=has_file)
         if facts["guesses"]:
             st.caption("Assumed: " + " ".join(words.plain(guess) for guess in facts["guesses"]))
-        if columns_text := intake.columns_read(facts):
+        if columns_text := intake.describe_columns(facts):
             st.caption(f"Columns: {words.plain(columns_text)}")
         for sentence in facts["warnings"]:
             st.warning(words.plain(sentence), icon=":material/warning:")
@@ -56,7 +56,7 @@ def draw(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
                 _draw_fixes(facts, sentence)
         _draw_table(facts, intake_of_file)
         choices = st.grid(min_column_width=300)
-        for rule in intake.row_rules(facts):
+        for rule in intake.row_treatments(facts):
             with choices.cell():
                 reading.draw_rule(rule)
 

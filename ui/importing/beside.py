@@ -51,7 +51,7 @@ def draw_look_alike(session: state.Session, trace: Trace) -> None:
                 _generate(session, trace, float(load), int(seed), parameters)
         st.caption(f"Kept: {', '.join(likeness.KEPT_FIGURES)}.")
         st.caption(f"Not kept: {', '.join(likeness.OMITTED_FACTS)}.")
-        st.caption(f":material/lock: {likeness.PRIVACY}")
+        st.caption(f":material/lock: {likeness.PRIVACY_NOTE}")
         if is_look_alike:
             st.download_button(
                 "Statistics of these jobs (JSON)",
@@ -75,7 +75,7 @@ def _generate(
             changed = Spec.of("like", **{**parameters, "load": load, "seed": seed})
             spec = TraceSpec(f"{MADE}{changed}")
         else:
-            spec = likeness.look_alike(trace, load=load, seed=seed, cluster=cluster)
+            spec = likeness.fit_look_alike(trace, load=load, seed=seed, cluster=cluster)
             # The original is the natural trace to compare with.
             session.compared_trace = before
         study = start.with_cluster(start.with_trace(session.study, spec, server.store()), cluster)
@@ -146,4 +146,4 @@ def _fit_text(source: str, other: str, _other: Trace) -> str:
 def _compare_traces(second: str, first: str, _other: Trace, _trace: Trace) -> Likeness:
     """Return the comparison of two traces, cached by their digests."""
     del second, first
-    return likeness.compare(_trace, _other)
+    return likeness.compare_traces(_trace, _other)

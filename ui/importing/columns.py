@@ -11,7 +11,7 @@ import streamlit as st
 from jobtraces import Peek
 from sim.errors import TrainyardError
 from trainyard.traces import intake
-from trainyard.traces.intake import TraceIntake, Trial
+from trainyard.traces.intake import ReadingTrial, TraceIntake
 from trainyard.views import charts
 from ui import state, words
 
@@ -70,7 +70,7 @@ def _draw_editor(
         " only."
     )
     counts = st.empty()
-    earlier = dict(upload.choices.get("mapping") or intake.columns_guessed(peek, upload.choices))
+    earlier = dict(upload.choices.get("mapping") or intake.guess_columns(peek, upload.choices))
     chosen, places = _draw_choices(upload, peek, earlier)
     is_unchanged = all(source == earlier.get(native, "") for native, source in chosen.items())
     trial = None if is_unchanged else _try_columns(upload, chosen)
@@ -90,7 +90,7 @@ def _draw_editor(
         counts.markdown(f"**With these columns:** {words.plain(trial.sentence)}")
     if st.button("Read with these columns", key="read_columns", icon=":material/table_convert:"):
         try:
-            read(intake.mapping_from(chosen))
+            read(intake.check_mapping(chosen))
             fault = upload.fault
         except TrainyardError as error:
             fault = str(error)
@@ -104,7 +104,7 @@ def _draw_choices(
     upload: state.Upload, peek: Peek, earlier: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Draw a choice per fact; return the chosen columns, and a container below each."""
-    examples = intake.examples(peek)
+    examples = intake.example_cells(peek)
 
     def option(name: str) -> str:
         # A select box shows plain text, not Markdown.
@@ -151,16 +151,16 @@ def _draw_choice(
     return str(st.selectbox(label, options, index, key=f"map/{key_part}", format_func=option) or "")
 
 
-def _try_columns(upload: state.Upload, chosen: Mapping[str, str]) -> Trial | None:
+def _try_columns(upload: state.Upload, chosen: Mapping[str, str]) -> ReadingTrial | None:
     """Return the result of reading with these columns, cached; None for too large files."""
     if upload.content is None or upload.size > LARGEST:
         return None
     cache_key = json.dumps([id(upload), upload.name, upload.size, dict(chosen)])
     if st.session_state.get(_TRIED, ("", None))[0] != cache_key:
         try:
-            mapping = intake.mapping_from(chosen)
+            mapping = intake.check_mapping(chosen)
         except TrainyardError as error:
-            return Trial(str(error), {})
+            return ReadingTrial(str(error), {})
         other_choices = {
             key: value
             for key, value in upload.choices.items()
@@ -169,5 +169,5 @@ def _try_columns(upload: state.Upload, chosen: Mapping[str, str]) -> Trial | Non
         data, fmt = upload.content.read(), str(upload.choices.get("fmt", ""))
         trial = intake.try_upload(data, upload.name, fmt, {**other_choices, "mapping": mapping})
         st.session_state[_TRIED] = (cache_key, trial)
-    trial_of_file: Trial = st.session_state[_TRIED][1]
+    trial_of_file: ReadingTrial = st.session_state[_TRIED][1]
     return trial_of_file

@@ -33,12 +33,12 @@ def draw(session: state.Session, trace: Trace) -> None:
     """Draw warnings about the jobs on the current cluster; nothing without any."""
     base = session.study.base
     try:
-        never = cluster_editor.find_unschedulable(trace, base.cluster, base.perf).never
+        never = cluster_editor.find_unschedulable(trace, base.cluster, base.perf).mask
         load = machines.offered_load(trace, base.cluster, ~never)
     except TrainyardError:
         return  # the Cluster page, or Run, reports the error
     measured = catalog.is_model(base.perf, Profiled)
-    warnings = doubts.found(trace, base.cluster, never, measured=measured)
+    warnings = doubts.find_doubts(trace, base.cluster, never, measured=measured)
     jobs = ways_out.JobsOnCluster(trace, base.cluster, base.trace.source)
     suggestions = [*ways_out.suggest_for_doubts(warnings, jobs)]
     sentences = [*warnings.values()]
@@ -90,7 +90,7 @@ def _draw_speeds(session: state.Session, trace: Trace) -> None:
     with st.form(f"speeds/{session.form_version}", border=False):
         fields = st.grid(min_column_width=220)
         speeds = {}
-        for kind in doubts.strange(trace, cluster):
+        for kind in doubts.shares_without_speed(trace, cluster):
             with fields.cell():
                 speeds[kind] = st.number_input(
                     f"Speed of {words.plain(kind)}, V100 = 1",

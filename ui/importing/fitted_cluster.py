@@ -11,7 +11,7 @@ from sim.errors import TrainyardError
 from sim.limits import MAX_NODES
 from trainyard.clusters import drops
 from trainyard.traces import start
-from trainyard.traces.fitting import cluster_for, cluster_with_gpus, is_guess
+from trainyard.traces.fitting import cluster_with_gpus, fit_cluster, is_guessed_cluster
 from trainyard.traces.sources import Source, load_source
 from ui import server, state, words
 from ui.choosing import gpu_types
@@ -29,7 +29,7 @@ def use_machine_files(session: state.Session, files: Mapping[str, bytes], jobs: 
         epoch = load_source(session.study.base.trace, server.store()).trace.epoch
     except TrainyardError:
         epoch = ""  # the trace is gone; machines need none
-    described = drops.cluster_of_files(files, epoch)
+    described = drops.read_cluster_files(files, epoch)
     if described is None:
         return
     name = " and ".join(files)
@@ -50,17 +50,17 @@ def draw(session: state.Session, source: Source) -> None:
     gpu_types.draw_questions()
     cluster = session.study.base.cluster
     try:
-        fitting = cluster_for(source)
+        fitting = fit_cluster(source)
     except TrainyardError as error:
         st.warning(words.plain(f"No cluster fits these jobs. {error}"), icon=":material/warning:")
         return
     if source.cluster is not None and fitting.cluster == cluster:
         return
-    if is_guess(source, cluster):
+    if is_guessed_cluster(source, cluster):
         _draw_gpu_count(session, source)
     with st.container(horizontal=True, vertical_alignment="center", key="trace_cluster"):
         if fitting.cluster == cluster:
-            st.caption(f":material/dns: Cluster: {words.plain(fitting.how)}")
+            st.caption(f":material/dns: Cluster: {words.plain(fitting.origin)}")
             earlier = next(
                 (
                     study.base.cluster

@@ -59,11 +59,11 @@ def draw_used_recipe(upload: state.Upload, intake: TraceIntake | None, read: Rea
     """Draw which recipe read the file, and the button that reads it without; see `draw`."""
     if upload.recipe is None:
         return
-    changed = intake is not None and not intake.recipe.same(upload.recipe)
+    changed = intake is not None and not intake.recipe.reads_like(upload.recipe)
     change_note = ", with your changes" if changed else ""
     with st.container(horizontal=True, vertical_alignment="center", key="by_recipe"):
         st.caption(
-            f":material/receipt_long: Read by {words.plain(upload.recipe.told)}{change_note}."
+            f":material/receipt_long: Read by {words.plain(upload.recipe.label)}{change_note}."
         )
         if st.button("Read without it", key="without_recipe", type="tertiary"):
             read(None)
@@ -81,7 +81,7 @@ def _draw_keep(upload: state.Upload, recipe: OwnRecipe, read: Read) -> None:
         if fingerprint
         else "This file has no column names to recognize similar files by."
     )
-    is_kept = kept_recipe is not None and kept_recipe.same(recipe)
+    is_kept = kept_recipe is not None and kept_recipe.reads_like(recipe)
     with st.container(horizontal=True):
         if fingerprint and not is_kept:
             label = "Save changes" if kept_recipe is not None else "Save for similar files"

@@ -15,7 +15,7 @@ _MAX_RADIO: Final = 5
 """Maximum answers as radio buttons; more become a select box."""
 _MIN_NUMBER: Final = 1e-6
 Question = Mapping[str, Any]
-"""A question, as `trainyard.traces.sources.asked` writes it."""
+"""A question, as `trainyard.traces.sources.question_values` writes it."""
 
 
 def unanswered_of(questions: Sequence[Question]) -> list[Question]:

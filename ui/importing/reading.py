@@ -81,7 +81,7 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
                 server.store(),
                 fmt=str(choices.get("fmt", "")),
                 choices=options,
-                found=first_rows,
+                start=first_rows,
             )
             server.store().index.own(
                 browser_identity.owner(), intake_of_file.spec.source.removeprefix("store:")
@@ -147,7 +147,7 @@ def draw_column_editor(label: str, *, expanded: bool = False) -> None:
         upload is None
         or first_rows is None
         or not first_rows.columns
-        or (first_rows.fmt not in intake.MAPPED and not upload.fault)
+        or (first_rows.fmt not in intake.MAPPED_FORMATS and not upload.fault)
     ):
         return
     box = st.container(border=True) if expanded else st.popover(label, key="map_columns")
@@ -206,7 +206,7 @@ def _draw_choice_widgets(upload: state.Upload) -> dict[str, Any]:
         "" if upload.fault or intake_of_file is None else str(intake_of_file.account["format"])
     )
     # Other formats define their units, and only Slurm records when a job became eligible.
-    if format_name in intake.MAPPED:
+    if format_name in intake.MAPPED_FORMATS:
         with grid.cell():
             entered["time_unit"] = _draw_select(
                 "Unit of numeric times",
@@ -252,7 +252,7 @@ def _duration_units(upload: state.Upload) -> dict[str, str]:
     first_rows, unit = peek(), str(upload.choices.get("duration_unit") or "s")
     if upload.fault:
         median_s = (
-            intake.median_s(first_rows, upload.choices.get("mapping"), unit)
+            intake.median_duration_s(first_rows, upload.choices.get("mapping"), unit)
             if first_rows is not None
             else math.nan
         )

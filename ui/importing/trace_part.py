@@ -35,7 +35,7 @@ _HIDDEN: Final = (
 def draw(session: state.Session, source: Source) -> None:
     """Draw the choices of window, load, users and sample; a change applies at once."""
     spec = session.study.base.trace
-    days = intake.days(source.trace)
+    days = intake.span_days(source.trace)
     label = "Window, load, users" if spec.unchanged else "Window, load, users: changed"
     with st.popover(label, icon=":material/tune:", key="trace_part"):
         grid = st.grid(2, min_column_width=220, vertical_alignment="bottom")
@@ -193,7 +193,7 @@ def _set_workload(session: state.Session, chosen: Spec) -> None:
     """Replace the trace by a generated workload, or show why that fails."""
     try:
         study = start.with_trace(session.study, TraceSpec(f"{MADE}{chosen}"), server.store())
-        study = start.with_fitting_conditions(study, server.store())
+        study = start.with_required_models(study, server.store())
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return

@@ -87,9 +87,9 @@ def _use_new_files(session: state.Session, new: list[Any], key: str) -> None:
 
 def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
     """Sort the files of one drop (traces, clusters, statistics) and use them."""
-    size, drops_found = sum(map(len, files.values())), list[drops.Drop]()
+    size, drops_found = sum(map(len, files.values())), list[drops.DroppedFile]()
     try:
-        drops_found += drops.sort(files)
+        drops_found += drops.classify_files(files)
         _use_drop(session, drops_found)
     except TrainyardError as error:
         _report_refused(session, state.Upload(", ".join(files), None, size, str(error)))
@@ -124,14 +124,17 @@ def _dismiss_refused(session: state.Session, *, with_choices: bool = True) -> No
         upload.refused_reasons = upload.unused_reasons = ()
 
 
-def _use_drop(session: state.Session, drops_found: list[drops.Drop]) -> None:
+def _use_drop(session: state.Session, drops_found: list[drops.DroppedFile]) -> None:
     """Use the trace of a drop with its cluster, or remember several traces to choose from."""
-    for name, spec in drops.contents(drops_found, "figures").items():
+    for name, spec in drops.select_contents(drops_found, "figures").items():
         session.upload, session.intakes = None, {}
         session.news = f"Generated the look-alike jobs of {name}."
         session.replace(start.with_trace(session.study, spec, server.store()))
-    traces, machines = drops.contents(drops_found, "jobs"), drops.contents(drops_found, "machines")
-    unused_reasons = tuple(drops.contents(drops_found, "refused").values())
+    traces, machines = (
+        drops.select_contents(drops_found, "jobs"),
+        drops.select_contents(drops_found, "machines"),
+    )
+    unused_reasons = tuple(drops.select_contents(drops_found, "refused").values())
     if len(traces) == 1:
         _use_trace(session, *traces.popitem(), unused_reasons, machines)
     elif traces:

@@ -40,7 +40,7 @@ def read_url() -> Recipe | None:
         recipe = library.read_recipe(unpack_document(text))
         if not isinstance(recipe, SizeQuestion | Sweep):
             raise ParameterError("The link has neither a search nor a sweep.")
-        start.check_admissible(recipe.study)
+        start.refuse_server_file(recipe.study)
         _adopt_study(recipe.study)
     except TrainyardError as error:
         url_params.set_param(ASKED, "")
@@ -58,7 +58,7 @@ def read_url() -> Recipe | None:
 def _adopt_study(study: Study) -> None:
     """Replace the session's study by that of a link, unless only form settings differ."""
     session, store = state.session(), server.store()
-    if not start.trace_is_gone(session.study, store):
+    if not start.is_trace_missing(session.study, store):
         runnable_study, _ = sentences.without_replays(
             plan_form.with_load_and_repeats(session.study, study.base.trace.load, study.repeats),
             store,
@@ -95,7 +95,7 @@ def write_url(recipe: Recipe) -> None:
 def runnable_study() -> Study | None:
     """Return the scenario without policies that cannot vary, which are named; or None."""
     session, store = state.session(), server.store()
-    if start.trace_is_gone(session.study, store):
+    if start.is_trace_missing(session.study, store):
         return None  # a warning above the page reports it
     if not session.study.base.cluster.groups:
         st.info("The cluster has no nodes to vary. Add some on Cluster.", icon=":material/dns:")

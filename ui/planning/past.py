@@ -93,7 +93,7 @@ def draw() -> None:
     st.write(_ABOUT)
     session, store = state.session(), server.store()
     study = session.study
-    if start.trace_is_gone(study, store):
+    if start.is_trace_missing(study, store):
         return  # a warning above the page reports it
     titles: dict[int, str] = {}
     try:

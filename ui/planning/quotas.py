@@ -30,7 +30,7 @@ def draw() -> None:
     """Draw the tab "Quotas": the form, the search and its result."""
     st.write(_ABOUT)
     study, store = state.session().study, server.store()
-    if start.trace_is_gone(study, store):
+    if start.is_trace_missing(study, store):
         return  # a warning above the page reports it
     try:
         trace = load_trace(study.base.trace, store)

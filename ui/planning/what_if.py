@@ -21,7 +21,7 @@ _NONE: Final = (
 def draw() -> None:
     """Draw the tab "What if": the slider and the results that follow it."""
     session = state.session()
-    if start.trace_is_gone(session.study, server.store()):
+    if start.is_trace_missing(session.study, server.store()):
         return  # a warning above the page reports it
     if not settings.settings_or_none(session.study):
         st.info(_NONE, icon=":material/rule:")

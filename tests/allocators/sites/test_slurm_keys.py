@@ -18,7 +18,7 @@ from sim.contract import Spec
 from sim.engine.faults import Faults
 from sim.engine.simulator import Simulator
 from sim.trace import Trace
-from trainyard.clusters.node_lists import from_slurm
+from trainyard.clusters.node_lists import read_slurm
 
 KEYS = {
     "PriorityWeightAge": "1000",
@@ -120,7 +120,7 @@ def starts(changed: tuple[tuple[str, str | None], ...]) -> tuple[float, ...]:
     faults = settings.pop("param.faults", None)
     trace = replace(crowd(), epoch=settings.pop("param.epoch", None) or "")
     conf = text(settings)
-    cluster = Cluster.from_json(from_slurm(conf, "slurm.conf").cluster.to_json())
+    cluster = Cluster.from_json(read_slurm(conf, "slurm.conf").cluster.to_json())
     policy = make(Spec.of("slurm", conf=conf, **more))
     conditions = Conditions(
         seed=3, horizon_s=4000.0, **({"faults": Faults(mtbf_h=1.0, mttr_h=0.05)} if faults else {})

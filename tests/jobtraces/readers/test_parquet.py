@@ -63,7 +63,7 @@ def test_missing_values_in_the_first_rows_are_empty_cells() -> None:
         "duration_s": "600, 700",
     }
     shown |= {"user": "ann", "cpus": "4", "at": "2024-01-01 00:00:00.000000", "none": ""}
-    assert intake.examples(found) == shown
+    assert intake.example_cells(found) == shown
     assert read(data, name="mine.parquet").used == 2
 
 
@@ -71,7 +71,7 @@ def test_short_rows_of_text_are_empty_cells_too() -> None:
     found = intake.peek_upload(
         b"job_id,submit_time_s,num_gpus,duration_s,user\na,0,1,60,ann\nb,1,1,60\n", "mine.csv"
     )
-    assert intake.examples(found)["user"] == "ann"
+    assert intake.example_cells(found)["user"] == "ann"
 
 
 def test_of_two_columns_of_one_name_the_first_is_read() -> None:
@@ -104,7 +104,7 @@ def test_names_that_differ_in_case_only() -> None:
 
 def test_bytes_that_are_no_text() -> None:
     data = parquet(JOBS | {"name": [b"\xff\xfe", None], "payload": [b"\x80" * 20_000, b""]})
-    assert intake.examples(intake.peek_upload(data, "mine.parquet"))["name"] == "\ufffd\ufffd"
+    assert intake.example_cells(intake.peek_upload(data, "mine.parquet"))["name"] == "\ufffd\ufffd"
     assert read(data, name="mine.parquet").trace.frame["name"].tolist()[0] == "\ufffd\ufffd"
 
 

@@ -149,8 +149,8 @@ def test_rows_that_were_left_out_are_told_also_where_no_run_begins(
             "profiled:table=own.csv",
             "a,0,1,600,Net,32,,h200|h300\n",
             (
-                "no GPU of the types that jobs ask for: h200 or h300 (1 job). They count as"
-                " impossible;"
+                "lacks GPU types that jobs request: h200 or h300 (1 job). These jobs count as"
+                " impossible:"
             ),
         ),
         (
@@ -163,16 +163,16 @@ def test_rows_that_were_left_out_are_told_also_where_no_run_begins(
             "rigid",
             "a,0,1,600,,,,x9\n",
             (
-                "The cluster has no GPU of the types that jobs ask for: x9 (1 job). They count as"
-                " impossible;"
+                "The cluster lacks GPU types that jobs request: x9 (1 job). These jobs count as"
+                " impossible:"
             ),
         ),
         (
             "rigid",
             "a,0,1,600,,,x9,\n",
             (
-                "Jobs were recorded on GPU types of which no speed is known: x9 (1 job). Their"
-                " durations count as if"
+                "Jobs were recorded on GPU types of unknown speed: x9 (1 job). Their"
+                " durations count as measured"
             ),
         ),
     ],

@@ -539,7 +539,7 @@ BAD: list[tuple[list[str], str]] = [
     ),
     (
         ["run", "--trace", "sample:tiny", "--cluster", "nowhere.json", "--allocator", "fifo"],
-        "a cluster description cannot be read (No such file",
+        "the cluster description cannot be read (No such file",
     ),
     (
         ["run", "--trace", "sample:tiny", "--cluster", "list.json", "--allocator", "fifo"],
@@ -547,7 +547,7 @@ BAD: list[tuple[list[str], str]] = [
     ),
     (
         ["run", "--trace", "sample:tiny", "--cluster", "binary.json", "--allocator", "fifo"],
-        "something that is no text",
+        "the cluster description is not a text file",
     ),
     (["run", "--scenario", "nowhere.json"], "a scenario file cannot be read"),
     (["run", "--scenario", "list.json"], "is not a table of settings"),

@@ -22,7 +22,7 @@ def jobs(**columns: Any) -> Trace:
 
 
 def found(trace: Trace, cluster: Cluster, **more: bool) -> dict[str, str]:
-    return doubts.found(trace, cluster, np.zeros(len(trace), bool), **more)
+    return doubts.find_doubts(trace, cluster, np.zeros(len(trace), bool), **more)
 
 
 def test_a_recording_that_used_more_gpus_than_there_are() -> None:
@@ -31,10 +31,12 @@ def test_a_recording_that_used_more_gpus_than_there_are() -> None:
     assert found(trace, Cluster.parse("163x8:v100")) == {}
     small = Cluster.parse("162x8:v100")
     assert found(trace, small) == {
-        "concurrency": "The recording used up to 1,300 GPUs at once; this cluster has 1,296: the"
-        " real cluster was larger, or what counts as GPUs are processors."
+        "concurrency": "The recorded schedule used up to 1,300 GPUs at once; this cluster has"
+        " 1,296. The real cluster was larger, or the trace counts processors as GPUs."
     }
-    assert machines.unschedulable(trace, small).sentences() == tuple(found(trace, small).values())
+    assert machines.find_unschedulable_jobs(trace, small).sentences() == tuple(
+        found(trace, small).values()
+    )
     bare = jobs(num_gpus=[800, 500, 900])
     assert found(bare, small) == {}
 
@@ -42,22 +44,22 @@ def test_a_recording_that_used_more_gpus_than_there_are() -> None:
 def test_jobs_that_fit_nowhere_and_hold_more_than_a_twentieth_of_the_gpu_time() -> None:
     cluster = Cluster.parse("1x8:v100")
     trace = jobs(num_gpus=[8] * 18 + [16], duration_s=[3600.0] * 18 + [1800.0])
-    assert machines.unschedulable(trace, cluster).jobs == 1
-    said = "Jobs that can never start on this cluster hold 5.3 % of all GPU time (1 of 19 jobs)"
-    assert machines.unschedulable(trace, cluster).doubts == (
-        f"{said}: the results are of the others.",
+    assert machines.find_unschedulable_jobs(trace, cluster).jobs == 1
+    said = "Jobs that can never start on this cluster hold 5.3 % of all GPU time (1 of 19 jobs)."
+    assert machines.find_unschedulable_jobs(trace, cluster).doubts == (
+        f"{said} The results cover the other jobs.",
     )
     # 1 of 20 parts of the GPU time is not more than 5 %.
     fewer = jobs(num_gpus=[8] * 19 + [16], duration_s=[3600.0] * 19 + [1800.0])
-    assert machines.unschedulable(fewer, cluster).jobs == 1
-    assert machines.unschedulable(fewer, cluster).doubts == ()
+    assert machines.find_unschedulable_jobs(fewer, cluster).jobs == 1
+    assert machines.find_unschedulable_jobs(fewer, cluster).doubts == ()
 
 
 def test_a_type_whose_speed_nobody_knows_where_speeds_matter() -> None:
     trace = jobs(num_gpus=[1] * 10, gpu_type=["x9"] * 4 + ["v100"] * 6)
     said = (
-        "No speed of X9 is known, and 40.0 % of all GPU time was recorded there: run times on other"
-        " types are guessed."
+        "The speed of X9 is unknown, and 40.0 % of all GPU time was recorded there. Run times on"
+        " other types are guesses."
     )
     assert found(trace, Cluster.parse("1x8:v100")) == {"unknown": said}
     unnamed = GpuType("x9")

@@ -7,14 +7,14 @@ import pytest
 from sim.cluster import Cluster
 from sim.errors import ClusterError
 from tests.shared import shared
-from trainyard.clusters.homes import cluster_of_sizes, from_homes
-from trainyard.clusters.node_lists import open_machines
+from trainyard.clusters.homes import import_virtual_clusters, read_virtual_clusters
+from trainyard.clusters.node_lists import open_machine_table
 
 DAILY = b"date,vcAb,vcXY,total\n2020-04-01,16,8,24\n2020-04-02,32,8,40\n2020-04-03,8,20,28\n"
 
 
 def sized(content: bytes, epoch: str = "") -> Cluster:
-    return cluster_of_sizes(open_machines(content, "vc.csv"), epoch)
+    return read_virtual_clusters(open_machine_table(content, "vc.csv"), epoch)
 
 
 def sizes(cluster: Cluster) -> dict[str, int]:
@@ -59,9 +59,9 @@ def test_daily_sizes_become_changes() -> None:
     "text", [b'"date","a","total"\n"2020-04-01","16","16"\n', b"date;a;total\n2020-04-01;16;16\n"]
 )
 def test_a_list_of_one_day_is_one_of_gpus(text: bytes) -> None:
-    found = from_homes(open_machines(text, "vc.csv"), "")
+    found = import_virtual_clusters(open_machine_table(text, "vc.csv"), "")
     assert sizes(found.cluster) == {"a": 2}
-    assert [told for told in found.notes if "It says GPUs, not nodes" in told]
+    assert [note for note in found.notes if "The file gives GPUs, not nodes" in note]
 
 
 def test_days_on_which_clocks_were_set() -> None:
@@ -106,7 +106,7 @@ def test_bad_files(text: bytes) -> None:
 
 
 def test_more_than_is_simulated() -> None:
-    with pytest.raises(ClusterError, match=r"vcA would have 200,001 nodes; .* is the most"):
+    with pytest.raises(ClusterError, match=r"vcA has 200,001 nodes, more than the limit of"):
         sized(b"vc,nodes\nvcA,200001\n")
     with pytest.raises(ClusterError, match="the epoch 'yesterday' is not an ISO time"):
         sized(DAILY, epoch="yesterday")

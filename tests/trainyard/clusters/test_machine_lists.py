@@ -12,8 +12,8 @@ import yaml
 from sim.cluster import NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
-from trainyard.clusters.drops import cluster_of_files, read_machines
-from trainyard.clusters.homes import GPUS_PER_NODE, of_nodes
+from trainyard.clusters.drops import read_cluster_files, read_machines
+from trainyard.clusters.homes import GPUS_PER_NODE, set_node_gpus
 from trainyard.clusters.machines import import_cluster
 
 SINFO = """\
@@ -39,10 +39,10 @@ def test_sinfo_names_a_node_once_for_each_partition(head: str) -> None:
         replace(group, gres=nvme[key]) for key, group in GROUPS.items()
     )
     assert made.notes == ("1 node down, drained or reserved: left out.",)
-    assert len(import_cluster("nodes.txt", SINFO.encode(), away=True).cluster.nodes) == 4
-    with pytest.raises(ClusterError, match="all of its 1 node are down, drained or reserved"):
+    assert len(import_cluster("nodes.txt", SINFO.encode(), include_down=True).cluster.nodes) == 4
+    with pytest.raises(ClusterError, match="no node is left of 1 node: down, drained or reserved"):
         import_cluster("nodes.txt", SINFO.splitlines()[3].encode())
-    with pytest.raises(ClusterError, match="line 30 is not what sinfo"):
+    with pytest.raises(ClusterError, match="line 30 is not output of sinfo"):
         import_cluster("nodes.txt", (SINFO.splitlines()[0] + "\n").encode() * 29 + b"gpu-9|oops")
 
 
@@ -61,9 +61,9 @@ def node(name: str, gpus: dict[str, str], product: str = "", **more: Any) -> dic
     }
 
 
-def read(*nodes: dict[str, Any], away: bool = False) -> Any:
+def read(*nodes: dict[str, Any], include_down: bool = False) -> Any:
     content = json.dumps({"kind": "List", "items": list(nodes)}).encode()
-    return import_cluster("nodes.json", content, away=away)
+    return import_cluster("nodes.json", content, include_down=include_down)
 
 
 def test_kubernetes_counts_what_can_be_allocated_on_nodes_that_work() -> None:
@@ -89,13 +89,13 @@ def test_kubernetes_counts_what_can_be_allocated_on_nodes_that_work() -> None:
     assert (made.cluster.groups[0].cpus, made.cluster.groups[0].mem_gb) == (127.5, 1.0)
     assert made.notes[0] == "2 nodes left out: cordoned or not ready."
     assert any("nvidia-a100-sxm4-80gb, 2.1, is guessed: as the A100" in one for one in made.notes)
-    assert made.unknown == ()
-    assert read(*nodes, away=True).cluster.groups[0].count == 4
-    with pytest.raises(ClusterError, match="all of its 1 node are cordoned or not ready"):
+    assert made.unknown_types == ()
+    assert read(*nodes, include_down=True).cluster.groups[0].count == 4
+    with pytest.raises(ClusterError, match="no node is left of 1 node: cordoned or not ready"):
         read(nodes[2])
-    with pytest.raises(ClusterError, match="item 2 is no node"):
+    with pytest.raises(ClusterError, match="item 2 is not a node"):
         read(nodes[0], {"kind": "Pod"})
-    with pytest.raises(ClusterError, match="'8 GPUs' is no quantity"):
+    with pytest.raises(ClusterError, match="'8 GPUs' is not a quantity"):
         read(node("x", {"nvidia.com/gpu": "8 GPUs"}))
 
 
@@ -115,7 +115,7 @@ def test_a_cloud_instance_says_what_no_product_label_says() -> None:
         (1, 1, "v100"),
         (2, 0, ""),
     ]
-    assert made.notes[0].startswith("1 node on cloud instances with GPUs: none can be allocated")
+    assert made.notes[0].startswith("1 node on cloud instances with GPUs: no GPU is allocatable")
 
 
 def test_slices_are_types_and_shared_gpus_count_once() -> None:
@@ -137,7 +137,7 @@ def test_slices_are_types_and_shared_gpus_count_once() -> None:
     )
     made = read(shared_gpus)
     assert [(one.gpus, one.gpu_type) for one in made.cluster.groups] == [(4, "tesla-t4")]
-    assert made.notes[0] == "GPUs of 1 node are shared by time slicing: whole ones."
+    assert made.notes[0] == "GPUs of 1 node are shared by time slicing: counted whole."
 
 
 def test_nodes_as_yaml_are_those_of_json() -> None:
@@ -168,10 +168,10 @@ def test_nodes_as_yaml_are_those_of_json() -> None:
     ("text", "said"),
     [
         ("a: &a [1, 2]\nb: *a\n", "line 4: aliases"),
-        ("a: " + "[" * 100_000, "line 3: aliases, and more than 50 lists inside"),
-        ("a: b: c\n", "line 3: this is no YAML"),
-        ("---\nkind: Pod\n", "item 2 is no node but a Pod"),
-        ("---\n- 5\n", "item 2 is no node but something else"),
+        ("a: " + "[" * 100_000, "line 3: aliases and more than 50 nested lists"),
+        ("a: b: c\n", "line 3: this is not YAML"),
+        ("---\nkind: Pod\n", "item 2 is not a node but a Pod"),
+        ("---\n- 5\n", "item 2 is not a node but something else"),
     ],
 )
 def test_what_is_wrong_with_yaml_is_one_sentence(text: str, said: str) -> None:
@@ -231,10 +231,10 @@ def test_a_table_is_taken_for_machines_only_if_it_says_nothing_else(
 
 def test_what_the_nodes_of_virtual_clusters_are_is_asked() -> None:
     made = import_cluster("vc.csv", b"vc,nodes\na,4\nb,1\n")
-    assert [one.id for one in made.asked] == [GPUS_PER_NODE]
-    assert made.asked[0].default == "8"
-    assert made.notes == ("It says nodes, not what they are: each has 8 V100 here.",)
-    other = of_nodes(made.cluster, 4, "t4")
+    assert [one.id for one in made.questions] == [GPUS_PER_NODE]
+    assert made.questions[0].default == "8"
+    assert made.notes == ("The file gives nodes without a type: 8 V100 each are assumed.",)
+    other = set_node_gpus(made.cluster, 4, "t4")
     assert [(one.count, one.gpus, one.gpu_type, one.partitions) for one in other.groups] == [
         (4, 4, "t4", ("a",)),
         (1, 4, "t4", ("b",)),
@@ -247,8 +247,8 @@ def test_daily_sizes_are_told_among_files() -> None:
         "Earth.csv", b"date,vcA,vcB,total\n2020-04-01,16,8,24\n2020-04-02,8,8,16\n"
     )
     assert made is not None
-    assert (made.cluster.gpus, len(made.cluster.changes), made.asked) == (24, 1, ())
-    assert made.notes == ("It says GPUs, not nodes: they are taken as nodes of 8 V100.",)
+    assert (made.cluster.gpus, len(made.cluster.changes), made.questions) == (24, 1, ())
+    assert made.notes == ("The file gives GPUs, not nodes: nodes of 8 V100 are assumed.",)
 
 
 LISTED = (
@@ -259,7 +259,7 @@ HOMES = b"vc,nodes\na,3\nb,2\n"
 
 @pytest.mark.parametrize("head", [b"vc,nodes", b"vc_name,num", b"virtualCluster,node_num"])
 def test_machines_are_dealt_out_to_virtual_clusters(head: bytes) -> None:
-    made = cluster_of_files({"list.csv": LISTED, "vc.csv": HOMES.replace(b"vc,nodes", head)})
+    made = read_cluster_files({"list.csv": LISTED, "vc.csv": HOMES.replace(b"vc,nodes", head)})
     assert made is not None
     # Mixed evenly: t4 v100 t4 t4 v100 t4; three of them to a, two to b, and one is left.
     found = [(one.name, one.count, one.gpus, one.partitions) for one in made.cluster.groups]
@@ -270,10 +270,10 @@ def test_machines_are_dealt_out_to_virtual_clusters(head: bytes) -> None:
         ("b-m-2", 1, 2, ("b",)),
         ("m-2", 1, 2, ()),
     ]
-    assert (made.cluster.gpus, made.asked) == (24, ())
+    assert (made.cluster.gpus, made.questions) == (24, ())
     assert made.notes[-1] == (
-        "No file says whose each node is: the nodes of list.csv are dealt out to the 2 virtual"
-        " clusters of vc.csv, of every kind its share; 1 node left over may be used by all."
+        "The virtual cluster of each node is unknown: each of the 2 virtual clusters of vc.csv gets"
+        " a share of every kind of node in list.csv; all jobs may use the other 1 node."
     )
 
 
@@ -285,15 +285,15 @@ def test_the_switches_of_tiresias_are_racks() -> None:
     assert (group.count, group.gpus, group.rack_size) == (32, 4, 16)
     assert (group.cpus, group.mem_gb, group.gpu_type) == (40, 256, "gpu")
     # Speeds are relative: that of the only type does not matter.
-    assert (made.unknown, made.cluster.price_per_hour) == ((), 0)
-    assert "The file names no type of GPUs" in made.notes[-1]
+    assert (made.unknown_types, made.cluster.price_per_hour) == ((), 0)
+    assert "The file gives no GPU type" in made.notes[-1]
 
 
 def test_machines_that_cannot_be_dealt_out_are_refused() -> None:
-    with pytest.raises(ClusterError, match=r"list.csv has 6 nodes, and .* of vc.csv have 7\."):
-        cluster_of_files({"list.csv": LISTED, "vc.csv": b"vc,nodes\na,7\n"})
-    with pytest.raises(ClusterError, match=r"nodes.txt says itself who may use its nodes"):
-        cluster_of_files({"nodes.txt": SINFO.encode(), "vc.csv": b"vc,nodes\na,1\n"})
+    with pytest.raises(ClusterError, match=r"list.csv has 6 nodes, but .* of vc.csv need 7\."):
+        read_cluster_files({"list.csv": LISTED, "vc.csv": b"vc,nodes\na,7\n"})
+    with pytest.raises(ClusterError, match=r"nodes.txt names the partitions of its nodes"):
+        read_cluster_files({"nodes.txt": SINFO.encode(), "vc.csv": b"vc,nodes\na,1\n"})
     with pytest.raises(ClusterError, match=r"a\.csv, b\.csv: each of these describes machines"):
-        cluster_of_files({"a.csv": LISTED, "b.csv": LISTED})
-    assert cluster_of_files({"jobs.csv": b"job_id,submit_time_s\n"}) is None
+        read_cluster_files({"a.csv": LISTED, "b.csv": LISTED})
+    assert read_cluster_files({"jobs.csv": b"job_id,submit_time_s\n"}) is None

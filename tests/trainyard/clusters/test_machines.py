@@ -107,10 +107,10 @@ def test_an_empty_speed_is_one_sentence() -> None:
 
 
 def test_totals_weigh_by_speed() -> None:
-    total = machines.totals(CAMPUS)
+    total = machines.cluster_totals(CAMPUS)
     assert (total.nodes, total.gpus) == (6, 28)
     assert total.equivalents == pytest.approx(16 * 3.0 + 12 * CAMPUS.types[1].speed)
-    assert total.by_type == ("2 × 8 a100", "3 × 4 t4", "1 CPU node")
+    assert total.groups == ("2 × 8 a100", "3 × 4 t4", "1 CPU node")
     assert total.price_per_hour == pytest.approx(2 * 8 * 4.0 + 3 * 1.5)
 
 
@@ -129,44 +129,46 @@ def trace(**columns: object) -> Trace:
 
 
 def test_jobs_too_large_for_one_type_are_impossible() -> None:
-    found = machines.unschedulable(trace(), CAMPUS)
-    assert (found.jobs, found.unless_resized, list(found.first["job_id"])) == (1, 0, ["b"])
-    assert machines.unschedulable(trace(num_gpus=[1, 1]), CAMPUS).sentences() == ()
+    found = machines.find_unschedulable_jobs(trace(), CAMPUS)
+    assert (found.jobs, found.need_resizing, list(found.first_jobs["job_id"])) == (1, 0, ["b"])
+    assert machines.find_unschedulable_jobs(trace(num_gpus=[1, 1]), CAMPUS).sentences() == ()
 
 
 def test_a_job_that_may_shrink_is_impossible_only_for_those_who_do_not_resize() -> None:
     # "b" asks for more than one type has, but may run on a quarter of it under the assumption of
     # the power law.
-    found = machines.unschedulable(trace(), CAMPUS, PowerLaw())
-    assert (found.jobs, found.unless_resized, list(found.first["job_id"])) == (0, 1, ["b"])
+    found = machines.find_unschedulable_jobs(trace(), CAMPUS, PowerLaw())
+    assert (found.jobs, found.need_resizing, list(found.first_jobs["job_id"])) == (0, 1, ["b"])
     assert found.sentences() == (
         (
-            "1 job can never start at the size asked for: only a policy that resizes jobs can start"
+            "1 job can never start at the requested size: only a policy that resizes jobs can start"
             " them, on fewer GPUs."
         ),
     )
-    assert machines.unschedulable(trace(), CAMPUS, PowerLaw(shrink=1.0)).jobs == 1
+    assert machines.find_unschedulable_jobs(trace(), CAMPUS, PowerLaw(shrink=1.0)).jobs == 1
 
 
 def test_workers_and_servers_that_no_node_can_hold_are_told_before_the_run() -> None:
     small = Cluster((NodeGroup(2, 0, cpus=16, mem_gb=32),))
-    found = machines.unschedulable(
+    found = machines.find_unschedulable_jobs(
         trace(num_gpus=[0, 0], workers=[1, 1], servers=[1, 1], server_mem_gb=[32, 33]),
         small,
         ParameterServer(),
     )
-    assert (found.jobs, found.first[["job_id", "server_mem_gb"]].to_numpy().tolist()) == (
+    assert (found.jobs, found.first_jobs[["job_id", "server_mem_gb"]].to_numpy().tolist()) == (
         1,
         [["b", 33]],
     )
     assert found.sentences() == (
         f"1 job {_NEVER} the cores and memory of their parameter servers. {_WAY_OUT}",
     )
-    assert machines.unschedulable(trace(num_gpus=[0, 1]), small, ParameterServer()).jobs == 1
+    assert (
+        machines.find_unschedulable_jobs(trace(num_gpus=[0, 1]), small, ParameterServer()).jobs == 1
+    )
 
 
 _NEVER = "can never start: even the empty cluster has no room for"
-_WAY_OUT = "They count as impossible and delay no other job; add nodes, or keep them as they are."
+_WAY_OUT = "They count as impossible and delay no other job. Add nodes, or keep the jobs."
 
 
 def test_each_cause_is_a_sentence_of_its_own() -> None:
@@ -182,26 +184,28 @@ def test_each_cause_is_a_sentence_of_its_own() -> None:
     jobs = pd.DataFrame(
         {"job_id": list("abcdefg"), "submit_time_s": 0.0, "duration_s": 9.0, **columns}
     )
-    found = machines.unschedulable(Trace.of(jobs), mixed, ParameterServer(shrink=1.0))
-    assert (found.jobs, found.first["job_id"].tolist()) == (6, list("bcdefg"))
+    found = machines.find_unschedulable_jobs(Trace.of(jobs), mixed, ParameterServer(shrink=1.0))
+    assert (found.jobs, found.first_jobs["job_id"].tolist()) == (6, list("bcdefg"))
     assert found._replace(doubts=()).sentences() == (
-        f"1 job {_NEVER} a gang of that size on GPUs of one type on which it runs.",
-        f"2 jobs {_NEVER} the cores and memory that come with their GPUs or workers.",
+        f"1 job {_NEVER} a gang of that size on one GPU type on which it can run.",
+        f"2 jobs {_NEVER} the cores and memory of their GPUs or workers.",
         f"2 jobs {_NEVER} the cores and memory of their parameter servers.",
         f"1 job {_NEVER} their workers and parameter servers together. {_WAY_OUT}",
     )
-    one = machines.unschedulable(Trace.of(jobs.iloc[:2]), mixed, ParameterServer(shrink=1.0))
+    one = machines.find_unschedulable_jobs(
+        Trace.of(jobs.iloc[:2]), mixed, ParameterServer(shrink=1.0)
+    )
     assert one._replace(doubts=()).sentences() == (
-        f"1 job {_NEVER} a gang of that size on GPUs of one type on which it runs. {_WAY_OUT}",
+        f"1 job {_NEVER} a gang of that size on one GPU type on which it can run. {_WAY_OUT}",
     )
 
 
 def test_gangs_that_only_a_mixing_policy_can_start_are_counted() -> None:
     cluster = Cluster((NodeGroup(1, 4, "v100"), NodeGroup(1, 4, "k80")))
-    found = machines.unschedulable(trace(num_gpus=[8, 9]), cluster)
-    assert (found.jobs, found.unless_mixed) == (2, 1)
+    found = machines.find_unschedulable_jobs(trace(num_gpus=[8, 9]), cluster)
+    assert (found.jobs, found.need_mixing) == (2, 1)
     assert found._replace(doubts=()).sentences() == (
-        f"2 jobs {_NEVER} a gang of that size on GPUs of one type on which it runs. {_WAY_OUT}",
+        f"2 jobs {_NEVER} a gang of that size on one GPU type on which it can run. {_WAY_OUT}",
         "Only a policy that mixes GPU types can start 1 of them.",
     )
 
@@ -232,7 +236,7 @@ def test_load_counts_jobs_at_the_speed_of_the_fastest_type_there() -> None:
 
 
 def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
-    made = machines.presets(trace(vc=["x", "y"], gpu_type=["t4", "t4"]))
+    made = machines.cluster_presets(trace(vc=["x", "y"], gpu_type=["t4", "t4"]))
     assert [preset.name for preset in made] == [
         "From the trace",
         *(sample.cluster_name for sample in SAMPLES.values()),
@@ -241,12 +245,12 @@ def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
     assert made[0].cluster.partitions == ("x", "y")
     assert {group.gpu_type for group in made[0].cluster.groups} == {"t4"}
     assert "virtual clusters" in made[0].help
-    assert "without recorded starts" in machines.presets(trace())[0].help
-    assert machines.presets()[0].name == "Mixed 64"
+    assert "without recorded starts" in machines.cluster_presets(trace())[0].help
+    assert machines.cluster_presets()[0].name == "Mixed 64"
 
 
 def test_one_row_per_node() -> None:
-    assert len(machines.nodes(CAMPUS)) == 6
+    assert len(machines.node_rows(CAMPUS)) == 6
 
 
 def test_a_cluster_file_is_a_description_or_a_table_of_virtual_clusters() -> None:
@@ -284,6 +288,6 @@ def test_a_trace_that_asks_for_more_than_any_cluster_has_leaves_the_other_preset
     frame = pd.DataFrame(
         {"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [9_000_000], "duration_s": [60.0]}
     )
-    names = [preset.name for preset in machines.presets(Trace.of(frame))]
+    names = [preset.name for preset in machines.cluster_presets(Trace.of(frame))]
     assert "From the trace" not in names
-    assert names == [preset.name for preset in machines.presets()]
+    assert names == [preset.name for preset in machines.cluster_presets()]

@@ -16,7 +16,7 @@ CAMPUS = Cluster(
 
 
 def test_price_lists_change_the_types_they_name_and_nothing_else() -> None:
-    on_demand, preemptible = prices.PRICES
+    on_demand, preemptible = prices.PRICE_LISTS
     cluster = Cluster(
         (
             NodeGroup(1, 4, "v100"),
@@ -25,7 +25,10 @@ def test_price_lists_change_the_types_they_name_and_nothing_else() -> None:
         ),
         name="three",
     )
-    dear, cheap = prices.with_prices(cluster, on_demand), prices.with_prices(cluster, preemptible)
+    dear, cheap = (
+        prices.apply_price_list(cluster, on_demand),
+        prices.apply_price_list(cluster, preemptible),
+    )
     assert {kind.name: kind.price_per_gpu_hour for kind in dear.types} == {
         "v100": 2.85,
         "k80": 0.52,
@@ -39,16 +42,16 @@ def test_price_lists_change_the_types_they_name_and_nothing_else() -> None:
     assert dear.price_per_hour == pytest.approx(4 * 2.85 + 9.0 + 8 * 2.93)
     assert [kind.speed for kind in dear.types] == [kind.speed for kind in cluster.types]
     assert (dear.groups, dear.changes, dear.name) == (cluster.groups, cluster.changes, cluster.name)
-    assert prices.with_prices(CAMPUS, on_demand) is CAMPUS
-    assert all("Gavel" in one.help and "2020" in one.help for one in prices.PRICES)
+    assert prices.apply_price_list(CAMPUS, on_demand) is CAMPUS
+    assert all("Gavel" in one.help and "2020" in one.help for one in prices.PRICE_LISTS)
 
 
 @pytest.mark.parametrize("name", list(KNOWN_TYPES))
 def test_every_known_figure_has_a_source(name: str) -> None:
     kind = KNOWN_TYPES[name]
-    assert prices.OWN not in (prices.speed_from(kind), prices.price_from(kind))
-    assert "not known" not in prices.speed_from(kind)
-    assert (prices.price_from(kind) == "not known") == (not kind.price_per_gpu_hour)
+    assert prices.ENTERED not in (prices.speed_source(kind), prices.price_source(kind))
+    assert "not known" not in prices.speed_source(kind)
+    assert (prices.price_source(kind) == "not known") == (not kind.price_per_gpu_hour)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +66,8 @@ def test_every_known_figure_has_a_source(name: str) -> None:
     ],
 )
 def test_where_a_figure_comes_from(kind: GpuType, speed: str, price: str) -> None:
-    assert prices.speed_from(kind).startswith(speed)
-    assert prices.price_from(kind).startswith(price)
+    assert prices.speed_source(kind).startswith(speed)
+    assert prices.price_source(kind).startswith(price)
 
 
 @pytest.mark.parametrize(
@@ -99,23 +102,25 @@ def test_where_a_figure_comes_from(kind: GpuType, speed: str, price: str) -> Non
     ],
 )
 def test_a_name_stands_for_a_known_type_or_for_none(name: str, like: str) -> None:
-    assert prices.known_like(name) == KNOWN_TYPES.get(like)
+    assert prices.find_catalog_type(name) == KNOWN_TYPES.get(like)
 
 
 def test_types_without_an_own_price_are_named_where_it_counts() -> None:
-    assert prices.not_own(CAMPUS) == ((), ())
-    assert prices.not_own(
+    assert prices.types_without_own_price(CAMPUS) == ((), ())
+    assert prices.types_without_own_price(
         Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "t4")), (GpuType("a100", 2.1, 9.9),))
     ) == (("t4",), ())
-    assert prices.not_own(Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "x9")))) == (
+    assert prices.types_without_own_price(
+        Cluster((NodeGroup(2, 8, "a100"), NodeGroup(1, 4, "x9")))
+    ) == (
         ("a100",),
         ("x9",),
     )
-    assert prices.figures_from(CAMPUS)[0] == "a100: speed 3 (own), 4.00 USD (own)."
+    assert prices.describe_sources(CAMPUS)[0] == "a100: speed 3 (own), 4.00 USD (own)."
 
 
 def test_a_part_of_a_gpu_is_a_type_of_its_own() -> None:
-    part = prices.known_like("a100_3g.20gb")
+    part = prices.find_catalog_type("a100_3g.20gb")
     assert part is not None
     assert (part.name, part.price_per_gpu_hour) == ("a100_3g.20gb", 0.0)
     assert part.speed == pytest.approx(2.1 * 3 / 7)
@@ -139,9 +144,9 @@ def test_no_name_of_the_catalogue_leads_to_another_type() -> None:
 
 def test_speeds_that_nobody_measured_are_named() -> None:
     cluster = Cluster.parse("1x8:a100,1x8:l40s,1x4:t4,1x2:g2")
-    assert [kind.name for kind in prices.guessed(cluster)] == ["l40s", "t4", "g2"]
+    assert [kind.name for kind in prices.types_with_guessed_speed(cluster)] == ["l40s", "t4", "g2"]
     own = Cluster((NodeGroup(1, 8, "l40s"),), (GpuType("l40s", 1.9),))
-    assert prices.guessed(own) == ()
+    assert prices.types_with_guessed_speed(own) == ()
 
 
 def test_the_reference_page_names_the_source_of_every_guess() -> None:

@@ -10,7 +10,7 @@ from sim.cluster import KNOWN_TYPES, NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
 from trainyard.clusters import drops, machines
-from trainyard.clusters.node_lists import expand_hosts, from_slurm, from_slurm_json
+from trainyard.clusters.node_lists import expand_hosts, read_slurm, read_slurm_json
 
 CONF = """
 # Campus
@@ -48,7 +48,7 @@ NodeName=tres1 CPUTot=32 RealMemory=128000 Gres=(null) State=IDLE CfgTRES=cpu=32
 
 
 def test_a_configuration_with_defaults_ranges_and_partitions() -> None:
-    made = from_slurm(CONF, "slurm.conf")
+    made = read_slurm(CONF, "slurm.conf")
     assert made.cluster.groups == (
         NodeGroup(
             *(17, 4, "a100", 64.0, 512.0),
@@ -75,8 +75,8 @@ def test_a_configuration_with_defaults_ranges_and_partitions() -> None:
     assert kinds["a100"] == KNOWN_TYPES["a100"]
     assert kinds["tesla_v100-sxm2-16gb"].speed == KNOWN_TYPES["v100"].speed
     assert made.notes == (
-        "Files that it includes were not read.",
-        "9 nodes in state FUTURE: left out, because there is no such machine yet.",
+        "Included files were not read.",
+        "9 nodes in state FUTURE: left out, because the machines do not exist yet.",
         "The GPU type tesla_v100-sxm2-16gb has the speed and price of v100.",
     )
 
@@ -92,7 +92,7 @@ def test_what_scontrol_shows(one_line: bool) -> None:
         if one_line
         else SHOWN
     )
-    made = from_slurm(text, "nodes.txt")
+    made = read_slurm(text, "nodes.txt")
     assert made.cluster.groups == (
         NodeGroup(
             *(1, 4, "a100", 64.0, 515000 / 1024),
@@ -107,7 +107,7 @@ def test_what_scontrol_shows(one_line: bool) -> None:
         "1 node down, drained or reserved: left out.",
         "The speed of GPU type h100, 4.2, is guessed: taken as twice an A100.",
     )
-    kept = from_slurm(text, "nodes.txt", away=True)
+    kept = read_slurm(text, "nodes.txt", include_down=True)
     assert kept.cluster.groups[0].count == 1  # gpu001 has a feature of its own
     assert len(kept.cluster.nodes) == len(made.cluster.nodes) + 1
     assert "as if they worked" in kept.notes[0]
@@ -128,20 +128,20 @@ def test_what_scontrol_shows(one_line: bool) -> None:
     ],
 )
 def test_generic_resources(gres: str, expected: dict[str, int]) -> None:
-    made = from_slurm(f'NodeName=n1 CPUs=8 RealMemory=8192 Gres="{gres}"', "x").cluster
+    made = read_slurm(f'NodeName=n1 CPUs=8 RealMemory=8192 Gres="{gres}"', "x").cluster
     assert {group.gpu_type: group.gpus for group in made.groups if group.gpus} == expected
     assert sum(group.cpus for group in made.groups) == 8
     assert sum(group.mem_gb for group in made.groups) == 8
 
 
 def test_what_is_not_said_is_not_modelled_and_unknown_types_are_told() -> None:
-    made = from_slurm("NodeName=n[1-2] Gres=gpu:a100_3g.20gb:2", "x")
-    several = from_slurm("NodeName=n1 Gres=gpu:x9:2\nNodeName=m1 Gres=gpu:x8:2", "x")
-    assert several.unknown == ("x9", "x8")
+    made = read_slurm("NodeName=n[1-2] Gres=gpu:a100_3g.20gb:2", "x")
+    several = read_slurm("NodeName=n1 Gres=gpu:x9:2\nNodeName=m1 Gres=gpu:x8:2", "x")
+    assert several.unknown_types == ("x9", "x8")
     assert several.notes == ()
     group = made.cluster.groups[0]
     assert (group.cpus, group.mem_gb) == (math.inf, math.inf)
-    assert made.unknown == ()
+    assert made.unknown_types == ()
     assert made.notes == (
         "The speed of GPU type a100_3g.20gb, 0.9, is guessed: 3 of 7 parts of a100.",
     )
@@ -149,13 +149,13 @@ def test_what_is_not_said_is_not_modelled_and_unknown_types_are_told() -> None:
 
 def test_boards_and_sockets() -> None:
     assert (
-        from_slurm("NodeName=a Boards=2 SocketsPerBoard=2 CoresPerSocket=8", "x")
+        read_slurm("NodeName=a Boards=2 SocketsPerBoard=2 CoresPerSocket=8", "x")
         .cluster.groups[0]
         .cpus
         == 32
     )
     assert (
-        from_slurm("NodeName=a Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", "x")
+        read_slurm("NodeName=a Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", "x")
         .cluster.groups[0]
         .cpus
         == 32
@@ -193,14 +193,14 @@ def test_lists_of_hosts(text: str, hosts: list[str]) -> None:
 )
 def test_what_cannot_be_read_is_one_sentence(text: str, said: str) -> None:
     with pytest.raises(ClusterError, match=said) as caught:
-        from_slurm(text, "slurm.conf")
+        read_slurm(text, "slurm.conf")
     assert str(caught.value).startswith("slurm.conf: ")
     assert "\n" not in str(caught.value)
 
 
 def test_json_of_a_real_cluster() -> None:
     path = shared("traces/slurm_json/24.05_slurm-nodes.json")
-    made = from_slurm_json(json.loads(path.read_text()), "nodes.json")
+    made = read_slurm_json(json.loads(path.read_text()), "nodes.json")
     assert sum(group.count for group in made.cluster.groups) == 100
     assert made.cluster.groups[0] == NodeGroup(
         80, 0, "", 64.0, 128.0, partitions=("batch",), name="cn"
@@ -213,10 +213,10 @@ def test_json_of_a_real_cluster() -> None:
 
 
 def test_json_that_is_none_is_one_sentence() -> None:
-    with pytest.raises(ClusterError, match=r"x: node 1 is no table"):
-        from_slurm_json({"nodes": [5]}, "x")
+    with pytest.raises(ClusterError, match=r"x: node 1 is not an object"):
+        read_slurm_json({"nodes": [5]}, "x")
     with pytest.raises(ClusterError, match="describes no nodes"):
-        from_slurm_json({"nodes": []}, "x")
+        read_slurm_json({"nodes": []}, "x")
 
 
 def test_a_table_of_nodes_one_by_one() -> None:
@@ -249,7 +249,9 @@ def test_a_table_of_cloud_instances() -> None:
     )
     assert drops.read_machines("nodes.csv", text) is not None
     # No published rate, so no speed is made up.
-    assert machines.import_cluster("n.csv", b"vm_size,nodes\ng5.xlarge,1\n").unknown == ("a10g",)
+    assert machines.import_cluster("n.csv", b"vm_size,nodes\ng5.xlarge,1\n").unknown_types == (
+        "a10g",
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,12 +259,12 @@ def test_a_table_of_cloud_instances() -> None:
     [
         (
             b"instance,count\np4.24xlarge,1\n",
-            r"row 1: .* known \(p4d\.24xlarge is\)\. Say how many",
+            r"row 1: .* GPUs; p4d\.24xlarge is\. Give its number",
         ),
-        (b"node,gpus,gpu_type\na,x,v100\n", "row 1: gpus = x is not a number that is not negative"),
+        (b"node,gpus,gpu_type\na,x,v100\n", "row 1: gpus = x is not a number of at least 0"),
         (b"node,gpus,gpu_type\na,1,v100\nb,1.5,v100\n", "row 2: gpus = 1.5 is not a whole number"),
         (b"node,gpus,gpu_type\na,-1,v100\n", "row 1: gpus = -1 is not a number"),
-        (b"nodes,gpus,gpu_type\n200000,1,v100\n", "the most that is simulated"),
+        (b"nodes,gpus,gpu_type\n200000,1,v100\n", "more than the limit of 100,000"),
     ],
 )
 def test_a_bad_cell_is_one_sentence(text: bytes, said: str) -> None:
@@ -303,7 +305,7 @@ def test_gres_conf_names_the_types_that_slurm_conf_leaves_out(tmp_path: Path) ->
         "NodeName=n6 Name=gpu Type=v100 Count=4\n"
         "Name=nvme Type=big Count=7\n"
     )
-    made = from_slurm(conf.read_text(), "slurm.conf", gres=gres.read_text())
+    made = read_slurm(conf.read_text(), "slurm.conf", gres=gres.read_text())
     counts: dict[tuple[str, float, int], int] = {}
     for node in made.cluster.nodes:
         key = node.gpu_type, node.cpus, node.gpus
@@ -320,15 +322,15 @@ def test_gres_conf_names_the_types_that_slurm_conf_leaves_out(tmp_path: Path) ->
     }
     assert made.notes[:2] == (
         "4 nodes with GPU types from gres.conf.",
-        "2 nodes of which gres.conf lists another number of GPUs: that of slurm.conf counts, and a"
-        " type only where it is the only one.",
+        "2 nodes with another number of GPUs in gres.conf: the number in slurm.conf is used, and"
+        " the type only if it is the only one.",
     )
     # Beside a slurm.conf on the disk it is found; a line without nodes is of all.
     gres.write_text("Name=gpu Type=v100\n")
     conf.write_text("NodeName=n1 Gres=gpu\n")
     assert machines.read_cluster(conf).cluster.nodes[0].gpu_type == "v100"
     text = "NodeName=n1 Gres=gpu:2\n"
-    every = from_slurm(text, "slurm.conf", gres="Name=gpu Type=L40S File=/dev/nvidia[0-1]\n")
+    every = read_slurm(text, "slurm.conf", gres="Name=gpu Type=L40S File=/dev/nvidia[0-1]\n")
     assert every.cluster.nodes[0].gpu_type == "l40s"
     with pytest.raises(ClusterError, match=r"gres.conf, line 2: Count=two is not a number"):
-        from_slurm(text, "slurm.conf", gres="\nName=gpu Type=a100 Count=two\n")
+        read_slurm(text, "slurm.conf", gres="\nName=gpu Type=a100 Count=two\n")

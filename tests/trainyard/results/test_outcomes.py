@@ -287,10 +287,10 @@ def test_why_a_policy_cannot_run(study: Study) -> None:
 
 
 def test_what_comes_from_outside_may_not_name_a_file_or_fill_the_memory(study: Study) -> None:
-    assert start.check_admissible(study) is study
+    assert start.refuse_server_file(study) is study
     away = replace(study, base=replace(study.base, trace=TraceSpec("/etc/passwd")))
     with pytest.raises(ParameterError, match="Load it on the Trace page"):
-        start.check_admissible(away)
+        start.refuse_server_file(away)
     with pytest.raises(ClusterError, match="1,000,000,000 nodes; 100,000 is the most"):
         Cluster.parse("1000000000x8:v100")
 

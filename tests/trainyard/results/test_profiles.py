@@ -334,8 +334,8 @@ def test_gpu_types_that_nobody_knows_are_named_with_their_jobs(store: Store) -> 
     assert fit.sentences == (
         "The profile lacks GPU types on which jobs were recorded: titan (2 jobs).",
         (
-            "The cluster has no GPU of the types that jobs ask for: h100 or a100 (1 job)."
-            " They count as impossible; add nodes of such a type, or keep them as they are."
+            "The cluster lacks GPU types that jobs request: h100 or a100 (1 job). These jobs count"
+            " as impossible: add nodes of such a type, or keep the jobs."
         ),
     )
     more = coverage.profile_coverage(

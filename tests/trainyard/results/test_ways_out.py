@@ -111,15 +111,15 @@ def test_references_are_added_once_and_may_become_the_baseline(study: Study) -> 
 def test_a_cluster_that_fits_ends_what_it_is_offered_for(study: Study) -> None:
     small = start.with_cluster(study, Cluster.parse("1x2:v100"))
     trace = load_trace(small.base.trace)
-    never = machines.unschedulable(trace, small.base.cluster).never
-    found = doubts.found(trace, small.base.cluster, never)
+    never = machines.find_unschedulable_jobs(trace, small.base.cluster).mask
+    found = doubts.find_doubts(trace, small.base.cluster, never)
     assert {doubts.FITS, doubts.CONCURRENCY} <= found.keys()
     jobs = ways_out.JobsOnCluster(trace, small.base.cluster, small.base.trace.source)
     ways = ways_out.suggest_for_doubts(found, jobs)
     assert [way.name for way in ways] == ["fit_cluster", "leave_out"]
     made = ways_out.apply_suggestion(small, ways[0], trace)
-    again = machines.unschedulable(trace, made.base.cluster).never
-    assert doubts.found(trace, made.base.cluster, again) == {}
+    again = machines.find_unschedulable_jobs(trace, made.base.cluster).mask
+    assert doubts.find_doubts(trace, made.base.cluster, again) == {}
     assert offered_load(trace, made.base.cluster) <= 1.0
     assert ways_out.suggest_cluster(jobs._replace(cluster=made.base.cluster)) == ()
     overloaded = ways_out.suggest_for_overload(3.0, 1.0, jobs)
@@ -137,10 +137,10 @@ def test_an_unknown_speed_is_mended_by_a_speed() -> None:
         }
     )
     trace, cluster = Trace.of(frame), Cluster.parse("1x8:v100")
-    assert list(doubts.strange(trace, cluster)) == ["x9"]
+    assert list(doubts.shares_without_speed(trace, cluster)) == ["x9"]
     jobs = ways_out.JobsOnCluster(trace, cluster)
     assert ways_out.suggest_for_doubts([doubts.UNKNOWN], jobs) == (ways_out.NAME_SPEEDS,)
     faster = gpu_types.with_figures(cluster, "x9", 4.0, None)
-    assert doubts.found(trace, faster, np.zeros(2, bool)) == {}
+    assert doubts.find_doubts(trace, faster, np.zeros(2, bool)) == {}
     # What ran for a minute on it takes four on a V100.
     assert offered_load(trace, faster) == pytest.approx(2.5 * offered_load(trace, cluster))

@@ -27,7 +27,7 @@ from sim.trace import Trace
 from tests.properties.runs import busy_trace
 from trainyard.runs import engines
 from trainyard.runs.totals import JOB_COLUMNS, run_totals, write_jobs
-from trainyard.traces.bare import read_bare
+from trainyard.traces.bare import read_minimal_trace
 
 CLUSTER = Cluster.parse("4x8:v100")
 TRACE = busy_trace(200, 1)
@@ -221,7 +221,7 @@ def test_bare_columns_are_those_of_the_trace(tmp_path: Path) -> None:
         submit_time_s=lambda jobs: jobs["submit_time_s"] + 100.0
     )
     frame.to_parquet(path, row_group_size=30)
-    found = read_bare(path)
+    found = read_minimal_trace(path)
     for column in ("submit_time_s", "num_gpus", "duration_s", "priority"):
         pd.testing.assert_series_equal(found.frame[column], Trace.of(frame).frame[column])
 
@@ -243,14 +243,14 @@ def test_bare_columns_are_not_mended(
     plain = {"submit_time_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, 5.0]}
     pd.DataFrame(plain | changed).to_parquet(path)
     with pytest.raises(TraceError, match=why):
-        read_bare(path)
+        read_minimal_trace(path)
 
 
 def test_a_text_is_no_parquet_file(tmp_path: Path) -> None:
     path = tmp_path / "jobs.parquet"
     path.write_text("job_id,num_gpus\n")
     with pytest.raises(TraceError, match="the Parquet file cannot be read"):
-        read_bare(path)
+        read_minimal_trace(path)
 
 
 @pytest.mark.usefixtures("fast_engine")
@@ -258,7 +258,7 @@ def test_a_text_is_no_parquet_file(tmp_path: Path) -> None:
 def test_rows_of_jobs_are_those_of_the_record(name: str, tmp_path: Path) -> None:
     source, path = tmp_path / "jobs.parquet", tmp_path / "out.parquet"
     TRACE.frame.drop(columns="cpus").to_parquet(source, row_group_size=30)
-    trace = read_bare(source)
+    trace = read_minimal_trace(source)
     write = partial(write_jobs, source, trace, path)
     run_totals(trace, CLUSTER, make(Spec(name)), Conditions(), write)
     found = pd.read_parquet(path)

@@ -17,7 +17,7 @@ def test_a_type_without_figures_is_refused_with_the_nearest() -> None:
     with pytest.raises(ClusterError) as stopped:
         gpu_types.parse_cluster("2x8:h100x,1x4:quantum")
     assert str(stopped.value) == (
-        "No speed known for ‘h100x’. Nearest: H100. Enter speed and price, or take H100."
+        "No speed known for ‘h100x’. Nearest: H100. Enter speed and price, or use H100."
         " No speed known for ‘quantum’. Enter its speed and price."
     )
     with pytest.raises(ClusterError, match="No speed known for ‘x9’"):

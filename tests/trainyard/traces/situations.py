@@ -77,10 +77,10 @@ def reading(name: str, text: str, choices: Mapping[str, Any]) -> list[str]:
     return [
         f"{facts['title']} · {row_counts_text(facts)}",
         *facts["guesses"],
-        intake.columns_read(facts),
+        intake.describe_columns(facts),
         *facts["warnings"],
         *(f"{one['rows']} {one['action']}: {one['reason']}" for one in facts["reasons"]),
-        *(f"{rule.title}: {rule.sentence}" for rule in intake.row_rules(facts)),
+        *(f"{rule.title}: {rule.sentence}" for rule in intake.row_treatments(facts)),
         *asked(facts.get("questions", ())),
     ]
 
@@ -110,7 +110,7 @@ def jobs(*gpus: int, **columns: Any) -> Trace:
 def in_doubt(trace: Trace, cluster: str, *never: int) -> Callable[[], list[str]]:
     """Return what makes jobs on a cluster doubtful, where those numbered `never` cannot start."""
     mask = np.isin(np.arange(len(trace)), never)
-    return lambda: [*doubts.found(trace, Cluster.parse(cluster), mask).values()]
+    return lambda: [*doubts.find_doubts(trace, Cluster.parse(cluster), mask).values()]
 
 
 SITUATIONS: Final[Mapping[str, Callable[[], list[str]]]] = {

@@ -77,7 +77,7 @@ def test_an_archive_restores_scenario_jobs_and_account_elsewhere(
     data = bundle.scenario_archive(study, store)
     assert data == bundle.scenario_archive(study, store)
     found = bundle.open_scenario_file(data, "mine.zip", start.sample_study("tiny"), other)
-    assert (found.study, found.away, found.jobs) == (study, "", 2)
+    assert (found.study, found.missing_trace, found.jobs) == (study, "", 2)
     there, here = load_source(study.base.trace, other), load_source(study.base.trace, store)
     assert (there.trace.digest, there.trace.name, there.trace.epoch) == (
         here.trace.digest,
@@ -119,7 +119,7 @@ def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(
 ) -> None:
     away = replace(study, base=replace(study.base, trace=TraceSpec("/data/month.txt"), seed=9))
     found = bundle.open_scenario_file(bundle.scenario_text(away).encode(), "cli.json", study, store)
-    assert (found.away, found.jobs, found.study.base.seed) == ("/data/month.txt", 0, 9)
+    assert (found.missing_trace, found.jobs, found.study.base.seed) == ("/data/month.txt", 0, 9)
     assert found.study.base.trace == study.base.trace
     assert (
         bundle.open_scenario_file(
@@ -186,6 +186,6 @@ def test_the_command_line_reads_the_jobs_of_an_archive_as_they_were(
 ) -> None:
     study = start.sample_study("week")
     with zipfile.ZipFile(io.BytesIO(bundle.scenario_archive(study, store))) as file:
-        file.extract(bundle.JOBS, tmp_path)
-    spec = TraceSpec.of(str(tmp_path / bundle.JOBS), read={"cpu_jobs": "keep"})
+        file.extract(bundle.JOBS_FILE, tmp_path)
+    spec = TraceSpec.of(str(tmp_path / bundle.JOBS_FILE), read={"cpu_jobs": "keep"})
     assert load_source(spec).trace.digest == load_source(study.base.trace).trace.digest

@@ -10,15 +10,15 @@ from sim.cluster import Cluster
 from sim.errors import ClusterError, ParameterError
 from sim.trace import Trace
 from tests.shared import shared
-from trainyard.clusters.prices import guessed
+from trainyard.clusters.prices import types_with_guessed_speed
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import start
 from trainyard.traces.fitting import (
     busy_day_gpus,
-    cluster_by_home,
-    cluster_for,
     cluster_with_gpus,
-    is_guess,
+    fit_cluster,
+    fit_virtual_clusters,
+    is_guessed_cluster,
     node_size,
     peak_gpus,
 )
@@ -37,24 +37,26 @@ def shapes(cluster: Cluster) -> list[tuple[str, int, int, str]]:
 
 def test_the_recorded_peak_in_nodes_of_the_usual_size() -> None:
     # Both run from 50 to 100 s: 8 GPUs, two nodes of 4.
-    made = cluster_for(jobs(start_time_s=[0, 50], gpu_type=["T4", "t4"]))
+    made = fit_cluster(jobs(start_time_s=[0, 50], gpu_type=["T4", "t4"]))
     assert shapes(made.cluster) == [("", 2, 4, "t4")]
-    assert made.how == ("Sized by the recorded peak of GPUs in use. 2 nodes of 4 T4.")
+    assert made.origin == ("Sized by the recorded peak of GPUs in use. 2 nodes of 4 T4.")
 
 
 def test_without_starts_the_size_is_a_guess_on_which_jobs_wait() -> None:
     # 800 GPU-seconds within 100 s: 8 GPUs, two nodes of 4. There nobody would wait, so one.
-    cluster, how = cluster_for(jobs())
+    cluster, how = fit_cluster(jobs())
     assert shapes(cluster) == [("", 1, 4, "unknown")]
     assert how.startswith("A guess without recorded starts: the jobs fill it on their busiest")
     assert how.endswith("1 node of 4 GPUs of unknown type, which count as V100.")
     assert cluster.name == "guessed from trace"
-    assert [kind.name for kind in guessed(cluster)] == ["unknown"]
+    assert [kind.name for kind in types_with_guessed_speed(cluster)] == ["unknown"]
     # What is written down says it still.
     assert Cluster.from_json(cluster.to_json()) == cluster
-    assert is_guess(jobs(), cluster)
-    assert not is_guess(jobs(), Cluster.parse("1x4:v100"))
-    assert not is_guess(jobs(start_time_s=[0, 50]), cluster_for(jobs(start_time_s=[0, 50])).cluster)
+    assert is_guessed_cluster(jobs(), cluster)
+    assert not is_guessed_cluster(jobs(), Cluster.parse("1x4:v100"))
+    assert not is_guessed_cluster(
+        jobs(start_time_s=[0, 50]), fit_cluster(jobs(start_time_s=[0, 50])).cluster
+    )
 
 
 DAY = 86_400.0
@@ -97,7 +99,7 @@ def test_each_virtual_cluster_has_nodes_of_the_types_that_its_jobs_need() -> Non
         gpu_types_allowed=["a100|h100", "", "", ""],
         gpu_type=["h100", "g2", "g2", ""],
     )
-    cluster, how = cluster_for(trace)
+    cluster, how = fit_cluster(trace)
     assert shapes(cluster) == [("a-a100", 1, 8, "a100"), ("a-g2", 1, 8, "g2"), ("b-g2", 1, 8, "g2")]
     assert cluster.partitions == ("a", "b")
     assert "in each of 2 virtual clusters" in how
@@ -114,12 +116,12 @@ def test_the_size_of_a_node_is_that_of_most_jobs_on_several_gpus() -> None:
 
 def test_what_comes_with_the_jobs_wins_and_a_load_may_be_asked_for() -> None:
     own = Cluster.parse("1x8:a100")
-    assert cluster_for(Source(jobs(), {}, own)) == (own, "It comes with these jobs.")
-    assert cluster_for(jobs(), load=0.5).cluster.gpus == 16
+    assert fit_cluster(Source(jobs(), {}, own)) == (own, "It comes with these jobs.")
+    assert fit_cluster(jobs(), load=0.5).cluster.gpus == 16
     with pytest.raises(ParameterError, match="load = 0 must be above 0"):
-        cluster_for(jobs(), load=0)
+        fit_cluster(jobs(), load=0)
     with pytest.raises(ClusterError):
-        cluster_for(jobs(num_gpus=[9_000_000, 1]))
+        fit_cluster(jobs(num_gpus=[9_000_000, 1]))
 
 
 def test_jobs_of_a_file_never_run_on_the_cluster_of_a_sample(tmp_path: object) -> None:
@@ -127,14 +129,14 @@ def test_jobs_of_a_file_never_run_on_the_cluster_of_a_sample(tmp_path: object) -
     jobs().frame.to_csv(path, index=False)
     jobs(num_gpus=[16, 16]).frame.to_csv(other, index=False)
     study = start.sample_study()
-    fits = cluster_for(load_source(TraceSpec(path))).cluster
+    fits = fit_cluster(load_source(TraceSpec(path))).cluster
     assert start.with_trace(study, TraceSpec(path)).base.cluster == fits
     tinkered = start.with_cluster(study, Cluster.parse("3x8:v100"))
     on_file = start.with_trace(tinkered, TraceSpec(path))
     assert on_file.base.cluster == fits
     # The next file gets its own, unless the user chose one for the first.
     bigger = start.with_trace(on_file, TraceSpec(other)).base.cluster
-    assert bigger == cluster_for(load_source(TraceSpec(other))).cluster != fits
+    assert bigger == fit_cluster(load_source(TraceSpec(other))).cluster != fits
     mine = start.with_cluster(on_file, Cluster.parse("3x8:v100"))
     assert start.with_trace(mine, TraceSpec(other)).base.cluster == mine.base.cluster
     # A window leaves it alone, and a sample brings its own again.
@@ -143,7 +145,7 @@ def test_jobs_of_a_file_never_run_on_the_cluster_of_a_sample(tmp_path: object) -
 
 
 def counts(trace: Trace, gpus: int = 8, kind: str = "v100") -> dict[str, int]:
-    made = cluster_by_home(trace, gpus, [kind] * len(trace))
+    made = fit_virtual_clusters(trace, gpus, [kind] * len(trace))
     assert {(group.gpus, group.gpu_type) for group in made.groups} == {(gpus, kind)}
     assert all(group.partitions == ((group.name,) if group.name else ()) for group in made.groups)
     return {group.name: group.count for group in made.groups}
@@ -204,7 +206,7 @@ def test_peak_equals_a_count_second_by_second(jobs: list[tuple[int, int, int]]) 
 def test_philly_holds_its_own_history() -> None:
     path = shared("traces/philly_cluster_job_log/cluster_job_log_rebuilt.json")
     trace = load_source(TraceSpec(str(path))).trace
-    made = cluster_for(trace).cluster
+    made = fit_cluster(trace).cluster
     assert made.partitions == (
         *("0e4a51", "103959", "2869ce", "51b7ef", "7f04ca", "e13805", "ee9e8c"),
     )

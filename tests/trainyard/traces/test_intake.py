@@ -61,7 +61,7 @@ def test_a_file_that_is_too_large_is_one_sentence(
 def test_an_upload_may_unpack_to_so_much_only(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "UNPACKED_BYTES", len(GOOD) - 1)
+    monkeypatch.setattr(intake, "MAX_UPLOAD_BYTES", len(GOOD) - 1)
     for act in (
         lambda: intake.store_upload(gzip.compress(GOOD), "mine.gz", store),
         lambda: intake.peek_upload(gzip.compress(GOOD), "mine.gz"),
@@ -79,28 +79,28 @@ def test_look_shows_the_beginning_without_keeping_anything(store: Store) -> None
 
 def test_a_mapping_must_be_complete_and_unique() -> None:
     good = {"submit_time_s": "a", "num_gpus": "b", "duration_s": "c", "user": ""}
-    assert intake.mapping_from(good) == good
+    assert intake.check_mapping(good) == good
     with pytest.raises(TraceError, match="Choose the column that holds num_gpus"):
-        intake.mapping_from(good | {"num_gpus": ""})
+        intake.check_mapping(good | {"num_gpus": ""})
     with pytest.raises(TraceError, match=r"holds duration_s, or the columns of start and end\."):
-        intake.mapping_from(good | {"duration_s": "", "end_time_s": "d"})
+        intake.check_mapping(good | {"duration_s": "", "end_time_s": "d"})
     spans = good | {"duration_s": "", "start_time_s": "c", "end_time_s": "d"}
-    assert intake.mapping_from(spans) == spans
+    assert intake.check_mapping(spans) == spans
     with pytest.raises(TraceError, match="'a' is chosen twice"):
-        intake.mapping_from(good | {"user": "a"})
+        intake.check_mapping(good | {"user": "a"})
 
 
 def test_profile_describes_jobs(store: Store) -> None:
     trace = load_source(intake.store_upload(GOOD, "mine.csv", store).spec, store).trace
-    facts = intake.profile(trace)
+    facts = intake.profile_trace(trace)
     assert (facts.jobs, facts.days, facts.median_s, facts.users) == (2, 2.0, 900.0, None)
     assert facts.gpu_hours == pytest.approx(0.5)
-    assert intake.profile(load_source(TraceSpec("sample:week")).trace).users is not None
+    assert intake.profile_trace(load_source(TraceSpec("sample:week")).trace).users is not None
 
 
 def test_a_window_in_days() -> None:
     whole = TraceSpec("sample:week")
-    assert intake.days(load_source(whole).trace) == pytest.approx(7.0, abs=0.02)
+    assert intake.span_days(load_source(whole).trace) == pytest.approx(7.0, abs=0.02)
     assert intake.window_days(whole, 7.0) == (0.0, 7.0)
     assert intake.cut_to_window(whole, (0.0, 7.0), 7.0) == whole
     exact = replace(whole, from_s=1000.0)
@@ -124,21 +124,21 @@ def test_the_account_knows_columns_and_what_became_of_classes_of_rows(store: Sto
     }
     found = intake.peek_upload(text, "odd.csv")
     left = intake.store_upload(
-        text, "odd.csv", store, choices={"mapping": mapping}, found=found
+        text, "odd.csv", store, choices={"mapping": mapping}, start=found
     ).account
     assert left["columns"] == mapping
     assert (
-        intake.columns_read(left)
+        intake.describe_columns(left)
         == "job id ← who · submission ← when · GPUs ← many · duration ← seconds"
     )
-    assert [(rule.chosen, rule.sentence) for rule in intake.row_rules(left)] == [
+    assert [(rule.chosen, rule.sentence) for rule in intake.row_treatments(left)] == [
         ("drop", "1 left out")
     ]
     kept = intake.store_upload(
         text, "odd.csv", store, choices={"mapping": mapping, "cpu_jobs": "keep"}
     ).account
-    assert intake.row_rules(kept)[0].sentence == "1 kept"
-    assert intake.row_rules({"format": "sample"}) == ()
+    assert intake.row_treatments(kept)[0].sentence == "1 kept"
+    assert intake.row_treatments({"format": "sample"}) == ()
 
 
 def test_jobs_that_still_run_are_counted_under_either_rule(store: Store) -> None:
@@ -152,7 +152,7 @@ def test_jobs_that_still_run_are_counted_under_either_rule(store: Store) -> None
         account = intake.store_upload(
             text, "mine.csv", store, choices={"unfinished": chosen}
         ).account
-        assert intake.row_rules(account)[1].sentence == told
+        assert intake.row_treatments(account)[1].sentence == told
         assert account["used"] + account["dropped"] == account["read"]
 
 
@@ -161,13 +161,16 @@ def test_a_format_with_known_columns_says_what_is_known_of_jobs(store: Store) ->
         "columns": {},
         "fields": ["job_id", "submit_time_s", "num_gpus", "time_limit_s", "gpu_type", "vc"],
     }
-    assert intake.columns_read(account) == "submission, GPUs, time limit, GPU type, virtual cluster"
-    assert intake.columns_read({}) == ""
+    assert (
+        intake.describe_columns(account)
+        == "submission, GPUs, time limit, GPU type, virtual cluster"
+    )
+    assert intake.describe_columns({}) == ""
 
 
 def test_examples_are_the_first_values_that_are_there() -> None:
     found = intake.peek_upload(b"a,b\n,x\n1,\n2,y\n3,z\n4,w\n", "x.csv")
-    assert intake.examples(found) == {"a": "1, 2, 3", "b": "x, y, z"}
+    assert intake.example_cells(found) == {"a": "1, 2, 3", "b": "x, y, z"}
 
 
 def test_the_wrong_unit_looks_absurd() -> None:
@@ -175,7 +178,7 @@ def test_the_wrong_unit_looks_absurd() -> None:
         b"job_id,submit_time_s,num_gpus,duration_s\na,0,1,600000\nb,0,1,1200000\nc,0,1,oops\n",
         "x.csv",
     )
-    assert intake.median_s(found, None, "ms") == 900.0
+    assert intake.median_duration_s(found, None, "ms") == 900.0
     assert intake.duration_by_unit(900.0, "ms") == {
         "s": 900_000.0,
         "ms": 900.0,
@@ -183,7 +186,7 @@ def test_the_wrong_unit_looks_absurd() -> None:
         "h": 3_240_000_000.0,
         "d": 77_760_000_000.0,
     }
-    assert math.isnan(intake.median_s(found, {"duration_s": "nowhere"}, "s"))
+    assert math.isnan(intake.median_duration_s(found, {"duration_s": "nowhere"}, "s"))
 
 
 def test_columns_are_guessed_and_told_as_the_file_writes_them(store: Store) -> None:
@@ -191,9 +194,9 @@ def test_columns_are_guessed_and_told_as_the_file_writes_them(store: Store) -> N
     found = intake.peek_upload(data, "own.csv")
     assert found.missing == ()
     assert intake.written_columns(found) == ("Job", "Submitted", "Took", "Gpus", "Who")
-    account = intake.store_upload(data, "own.csv", store, found=found).account
+    account = intake.store_upload(data, "own.csv", store, start=found).account
     assert (
-        intake.columns_read(account)
+        intake.describe_columns(account)
         == "job id ← Job · submission ← Submitted · GPUs ← Gpus · duration ← Took · user ← Who"
     )
 
@@ -201,8 +204,8 @@ def test_columns_are_guessed_and_told_as_the_file_writes_them(store: Store) -> N
 def test_a_known_format_tells_its_columns(store: Store) -> None:
     data = b"JobIDRaw|Submit|Start|End|State|ElapsedRaw|AllocTRES\n1|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-01T00:10:00|COMPLETED|600|gres/gpu=1\n"  # noqa: E501
     found = intake.peek_upload(data, "month.txt")
-    account = intake.store_upload(data, "month.txt", store, found=found).account
-    assert "submission ← Submit" in intake.columns_read(account)
+    account = intake.store_upload(data, "month.txt", store, start=found).account
+    assert "submission ← Submit" in intake.describe_columns(account)
 
 
 MS = b"job_id,submit_time_s,num_gpus,duration_s\n" + b"".join(
@@ -304,7 +307,7 @@ def test_the_first_jobs_are_told_whatever_is_in_them(store: Store) -> None:
         b"job_id,submit_time_s,num_gpus,duration_s,start_time_s,end_time_s,user\n"
         b"a,1772449200,1,60,1e30,,ann\nb,1772449260,2,90,,1772449500,\n"
     )
-    taken = intake.store_upload(data, "t.csv", store, found=intake.peek_upload(data, "t.csv"))
+    taken = intake.store_upload(data, "t.csv", store, start=intake.peek_upload(data, "t.csv"))
     assert taken.first["submission"].tolist() == ["2026-03-02 11:00:00", "2026-03-02 11:01:00"]
     assert taken.first["start"].tolist() == ["1e+30", "–"]
     assert taken.values["submit_time_s"][0] == "1772449200, 1772449260"

@@ -52,9 +52,9 @@ def test_who_can_never_start_is_left_out_and_counted(study: Study, store: Store)
     assert left.base.trace.from_s == 0.0
     assert list(load_trace(left.base.trace, store).frame["job_id"]) == ["b", "c"]
     assert without_unschedulable(left, store) is left
-    assert not machines.unschedulable(
+    assert not machines.find_unschedulable_jobs(
         load_trace(left.base.trace, store), left.base.cluster
-    ).never.any()
+    ).mask.any()
 
 
 def test_the_rest_of_the_recipe_stays(study: Study, store: Store) -> None:

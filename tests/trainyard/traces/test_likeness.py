@@ -59,9 +59,9 @@ def trace(gpus: list[int], run_s: list[float], every_s: float = 60.0) -> Trace:
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != "tiny"])
 def test_samples_and_their_look_alikes_are_alike(name: str) -> None:
     found = likeness.compare_with_fit(load_sample(name)[0])
-    assert max(found.sizes, found.durations) <= likeness.CLOSE
-    assert found.spread == pytest.approx(1, abs=likeness.STEADY)
-    assert found.alike
+    assert max(found.sizes, found.durations) <= likeness.CLOSE_DISTANCE
+    assert found.spread == pytest.approx(1, abs=likeness.CLOSE_SPREAD)
+    assert found.is_close
 
 
 @pytest.mark.slow
@@ -69,22 +69,22 @@ def test_samples_and_their_look_alikes_are_alike(name: str) -> None:
 def test_real_traces_and_their_look_alikes_are_alike(name: str) -> None:
     found = likeness.compare_with_fit(read(shared(f"traces/{name}")).trace)
     assert found.jobs >= likeness.MIN_COMPARED_JOBS
-    assert max(found.sizes, found.durations) <= likeness.CLOSE
-    assert math.isnan(found.spread) or found.spread == pytest.approx(1, abs=likeness.STEADY)
+    assert max(found.sizes, found.durations) <= likeness.CLOSE_DISTANCE
+    assert math.isnan(found.spread) or found.spread == pytest.approx(1, abs=likeness.CLOSE_SPREAD)
 
 
 def test_distances_by_hand() -> None:
-    assert likeness.distance(np.array([1.0, 2, 3, 4]), np.array([3.0, 4, 5, 6])) == 0.5
-    assert likeness.distance(np.array([1.0, 1]), np.array([1.0])) == 0
+    assert likeness.ks_distance(np.array([1.0, 2, 3, 4]), np.array([3.0, 4, 5, 6])) == 0.5
+    assert likeness.ks_distance(np.array([1.0, 1]), np.array([1.0])) == 0
     # 60 jobs in the first hour and none in the second, then 60: mean 40, variance 800.
     spread = trace([1] * 61, [1.0] * 61, every_s=60)
-    assert likeness.spread(spread) == pytest.approx(np.var([60, 1]) / np.mean([60, 1]))
-    assert math.isnan(likeness.spread(trace([1, 1], [1.0, 1.0])))
+    assert likeness.hourly_spread(spread) == pytest.approx(np.var([60, 1]) / np.mean([60, 1]))
+    assert math.isnan(likeness.hourly_spread(trace([1, 1], [1.0, 1.0])))
 
 
 def test_the_largest_difference_comes_first() -> None:
     short, long = trace([1] * 10, [60.0] * 10), trace([1] * 10, [7200.0] * 10)
-    found = likeness.compare(short, long)
+    found = likeness.compare_traces(short, long)
     assert (found.sizes, found.durations, found.gaps, found.pace) == (0, 1, 0, 1)
     assert likeness.difference_sentence(found, "A", "B") == (
         "Largest difference: run times, median 1 min in A and 2 h in B; the shares of jobs differ"
@@ -96,14 +96,14 @@ def test_the_largest_difference_comes_first() -> None:
 
 def test_another_pace_alone_is_no_other_pattern() -> None:
     slow, fast = trace([1] * 90, [9.0] * 90, 120), trace([1] * 90, [9.0] * 90, 60)
-    found = likeness.compare(slow, fast)
+    found = likeness.compare_traces(slow, fast)
     assert found.gaps == 0
     assert found.pace == pytest.approx(2)
     assert likeness.difference_sentence(found, "A", "B") == (
         "Largest difference: the pace, 728 jobs per day in A and 1,456 in B; the shares of jobs by"
         " size, run time and gap differ by at most 0.0 points."
     )
-    little = likeness.compare(slow, trace([1] * 90, [9.0] * 90, 110))
+    little = likeness.compare_traces(slow, trace([1] * 90, [9.0] * 90, 110))
     assert likeness.difference_sentence(little, "A", "B").endswith(
         "B has 1.09 times the jobs per day."
     )
@@ -113,7 +113,7 @@ def test_another_pace_alone_is_no_other_pattern() -> None:
 def test_the_source_carries_no_name_of_the_site() -> None:
     jobs, _ = load_sample("week")
     cluster = Cluster.parse("2x8:a100,3x4:secretchip,2x8:a100,4x0:cpu")
-    spec = likeness.look_alike(jobs, load=2, seed=1, cluster=cluster)
+    spec = likeness.fit_look_alike(jobs, load=2, seed=1, cluster=cluster)
     assert likeness.is_look_alike(spec.source)
     source = load_source(spec)
     assert source.cluster is not None
@@ -123,9 +123,9 @@ def test_the_source_carries_no_name_of_the_site() -> None:
         (3, 4, "v100"),
     ]
     assert len(source.trace) == 2 * len(jobs)
-    assert likeness.figures_of(likeness.figures_document(spec)) is not None
-    assert likeness.figures_of('{"name": "fifo", "params": {}}') is None
-    assert likeness.figures_of("no json") is None
+    assert likeness.parse_figures(likeness.figures_document(spec)) is not None
+    assert likeness.parse_figures('{"name": "fifo", "params": {}}') is None
+    assert likeness.parse_figures("no json") is None
 
 
 def test_the_command_line_writes_jobs_and_figures(

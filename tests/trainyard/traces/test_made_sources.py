@@ -122,7 +122,7 @@ def test_the_key_depends_on_the_jobs_not_on_the_spelling(made: Scenario, store: 
 
 def test_a_made_source_runs_and_may_come_from_outside(made: Scenario) -> None:
     study = Study(made, (Spec("fifo"),))
-    assert start.check_admissible(study) is study
+    assert start.refuse_server_file(study) is study
     result = run(made)
     assert (result.jobs["outcome"].astype("str") == "completed").all()
     moved = start.with_trace(

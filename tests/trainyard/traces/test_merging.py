@@ -8,7 +8,7 @@ from jobtraces import read
 from sim.errors import TraceError
 from trainyard.store import Store
 from trainyard.traces.merging import merge_traces, store_merged
-from trainyard.traces.sources import Source, account_of, load_source
+from trainyard.traces.sources import Source, import_account, load_source
 
 HEAD = "job_id,submit_time_s,num_gpus,duration_s,user"
 FIRST = f"{HEAD}\n1,0,1,600,ann\n2,60,2,1200,bob\n"
@@ -17,7 +17,7 @@ SECOND = f"{HEAD},vc\n2,10,4,100,ann,x\n2@2,20,1,5,eve,y\n,1,2,3,4,5,6\n"
 
 def source(text: str, name: str) -> Source:
     imported = read(text.encode(), name=name)
-    return Source(imported.trace, account_of(imported))
+    return Source(imported.trace, import_account(imported))
 
 
 def dated(day: int) -> Source:

@@ -71,7 +71,7 @@ def test_answers_become_a_recipe_by_which_the_next_file_is_read_without_a_questi
     assert not found.questions
     assert found.trace.frame["duration_s"].tolist() == [900, 1800]
     assert found.trace.frame["status"].tolist() == ["completed", "cancelled"]
-    assert recipe.told in {f"your recipe “export-m-rz” of {day}" for day in days}
+    assert recipe.label in {f"your recipe “export-m-rz” of {day}" for day in days}
 
 
 def test_answers_about_single_rows_are_not_for_the_next_file() -> None:
@@ -212,4 +212,4 @@ def test_a_recipe_reads_its_own_file_as_it_was_read(spelling: str) -> None:
     recipe = recipe_of_import("x", found, chosen, peek(data).fingerprint)
     again = read(data, fmt=recipe.fmt, options=ReadOptions(**recipe.choices))
     assert again.trace.digest == found.trace.digest
-    assert recipe_of_import("x", again, recipe.choices, recipe.fingerprint).same(recipe)
+    assert recipe_of_import("x", again, recipe.choices, recipe.fingerprint).reads_like(recipe)

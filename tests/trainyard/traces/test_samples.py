@@ -11,8 +11,8 @@ from jobtraces.generate.workload import gpus_by_type
 from sim.cluster import Cluster
 from sim.errors import TraceError
 from trainyard.traces.samples import (
-    FOLDER,
     SAMPLES,
+    SAMPLES_FOLDER,
     load_sample,
     make_sample,
     write_sample,
@@ -113,7 +113,7 @@ def test_tiny_starts_are_strict_first_come_first_served() -> None:
 
 
 def test_the_readme_names_every_sample_with_its_command() -> None:
-    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    text = (SAMPLES_FOLDER / "README.md").read_text(encoding="utf-8")
     for name, sample in SAMPLES.items():
         assert f"## {name}" in text
         if sample.recipe:
@@ -121,7 +121,7 @@ def test_the_readme_names_every_sample_with_its_command() -> None:
 
 
 def test_the_samples_stay_small() -> None:
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 3_000_000
+    assert sum(path.stat().st_size for path in SAMPLES_FOLDER.iterdir()) < 3_000_000
 
 
 def test_a_sample_can_be_written_again(tmp_path: Path) -> None:
@@ -148,6 +148,6 @@ def test_wrong_names_and_missing_files_get_one_sentence(
         load_sample("nope")
     with pytest.raises(TraceError, match="written by hand"):
         make_sample("tiny")
-    monkeypatch.setattr("trainyard.traces.samples.FOLDER", tmp_path)
+    monkeypatch.setattr("trainyard.traces.samples.SAMPLES_FOLDER", tmp_path)
     with pytest.raises(TraceError, match="is missing"):
         load_sample("week")

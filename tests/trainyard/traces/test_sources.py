@@ -149,7 +149,7 @@ def test_three_hundred_megabytes_are_refused_unless_asked_for(tmp_path: Path) ->
 def test_a_raised_limit_counts_for_what_is_unpacked_too(
     csv: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard.traces.sources.UNPACKED_BYTES", 50)
+    monkeypatch.setattr("trainyard.traces.sources.MAX_UNPACKED_BYTES", 50)
     packed = csv.with_suffix(".gz")
     packed.write_bytes(gzip.compress(csv.read_bytes() * 50))
     with pytest.raises(TraceError, match="unpacks to more than the limit of"):

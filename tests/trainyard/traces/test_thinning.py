@@ -295,7 +295,7 @@ def test_every_text_that_a_site_chooses_is_hidden() -> None:
     # Models and GPU types decide how fast jobs run, outcomes and flags are words of the scheduler.
     stay = {"status", "model", "gpu_type", "gpu_types_allowed", "exclusive", "durations_by_type"}
     gone = {"node_list", "dependency", "job_id"}
-    assert {*CATEGORIES, *TEXTS} == stay | gone | thinning.NUMBERED.keys()
+    assert {*CATEGORIES, *TEXTS} == stay | gone | thinning.NUMBERED_COLUMNS.keys()
 
 
 def test_results_of_the_former_choice_are_not_taken_for_those_without_ids() -> None:

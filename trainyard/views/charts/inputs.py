@@ -429,7 +429,7 @@ def speedup(table: pd.DataFrame, title: str, *, scales: bool) -> go.Figure:
     Parameters
     ----------
     table : DataFrame
-        `x`, `low`, `speed`, `high`, as `trainyard.clusters.speedup.curve`.
+        `x`, `low`, `speed`, `high`, as `trainyard.clusters.speedup.speedup_curve`.
     title : str
         Above the figure.
     scales : bool

@@ -364,7 +364,7 @@ def _role(runs: Shown, at: int) -> str:
 def _scenario(runs: Shown) -> str:
     """Return the scenario as text, and as a file to repeat it."""
     study, base = runs.study, runs.study.base
-    totals = machines.totals(base.cluster)
+    totals = machines.cluster_totals(base.cluster)
     seeds = (
         f"{base.seed}"
         if study.repeats == 1
@@ -375,7 +375,7 @@ def _scenario(runs: Shown) -> str:
         (
             "Machines",
             (
-                f"{'; '.join(totals.by_type)} ({plural(totals.nodes, 'node')},"
+                f"{'; '.join(totals.groups)} ({plural(totals.nodes, 'node')},"
                 f" {plural(totals.gpus, 'GPU')})"
             ),
         ),
