@@ -412,7 +412,7 @@ class DpElastic(Allocator):
         ),
         goals=("elastic", "short waits"),
         how=(
-            "Sizes are chosen again at every interval in which something has changed.",
+            "Sizes are chosen again at every interval after a change.",
             (
                 "Waiting jobs are admitted in order of submission as long as the smallest sizes of"
                 " all fit together."
@@ -544,7 +544,7 @@ class _Admission:
             market.capacity,
         )
         assert best is not None, "the smallest sizes fit together"
-        self._note(best.objective, options, len(admitted))
+        self._add_to_notes(best.objective, options, len(admitted))
         kind = self._view.room.pools[market.pools[0]].type_at
         self.type_of |= {option.job: kind for option in options}
         return {option.job: option.sizes[at] for option, at in zip(options, best.at, strict=True)}
@@ -560,7 +560,7 @@ class _Admission:
                 break
         return admitted
 
-    def _note(self, objective: float, options: list[SizeOptions], admitted: int) -> None:
+    def _add_to_notes(self, objective: float, options: list[SizeOptions], admitted: int) -> None:
         """Add the figures of one market to the notes."""
         self.notes["objective"] += objective
         self.notes["least_gpus"] += sum([option.sizes[0] for option in options])

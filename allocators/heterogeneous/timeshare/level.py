@@ -106,7 +106,7 @@ def highest(market: FrontierMarket, goal: Goal, start: Start, prices: Sequence[F
     def ask(tried: Floats, low: float) -> list[_Column]:
         """Return the columns at given prices."""
         nonlocal high
-        high, mix, used = _bound(market, goal.need, high, tried)
+        high, mix, used = _find_affordable_level(market, goal.need, high, tried)
         columns = [_Column(high, used, high, mix)]
         if goal.steep:
             level = low + _BELOW * (high - low)
@@ -118,7 +118,7 @@ def highest(market: FrontierMarket, goal: Goal, start: Start, prices: Sequence[F
     return _generate(market, ask, start, prices or [requested_gpus / requested_gpus.sum()])
 
 
-def _bound(
+def _find_affordable_level(
     market: FrontierMarket, need: Need, high: float, prices: Floats
 ) -> tuple[float, FrontierPoint, Floats]:
     """Return the level at which all needs cost as much as all GPUs, its mix, and the GPUs used.

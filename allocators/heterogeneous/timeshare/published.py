@@ -20,7 +20,7 @@ from allocators.heterogeneous.timeshare.problem import (
     Ints,
     Problem,
     Shares,
-    isolated,
+    isolated_shares,
     isolated_rates,
     normal_rates,
     per_job,
@@ -35,7 +35,7 @@ _INSIDE: Final = 0.99  # part of a unit by which an interior point is moved back
 
 
 class Rows(NamedTuple):
-    """Numbers for all rows: those of each job, of shape (jobs, rows), and those of GPU types."""
+    """Values of all constraint rows: `own` of shape (jobs, rows), `gpus` by GPU type."""
 
     own: Floats
     gpus: Floats
@@ -131,7 +131,7 @@ def product(a: Rows, b: Rows, *, curved: bool) -> Rows:
 
 
 def quotient(by: Rows, a: Rows, *, curved: bool) -> Rows:
-    """Return the rows whose `product` with `by` is `a`."""
+    """Return a divided by `by`, the inverse of `product`."""
     own = a.own / by.own
     if curved:
         u, v = by.own[:, -CURVED_ROWS:], a.own[:, -CURVED_ROWS:]
@@ -546,7 +546,7 @@ def finish_time_fairness(problem: Problem) -> Shares:
     x = _solve_shares(problem, jobs, program)
     rates = progress(problem, x)[jobs]
     if not (rates > 0).all():
-        x = isolated(problem).x
+        x = isolated_shares(problem).x
         rates = progress(problem, x)[jobs]
     return Shares(x, float(((age_s[jobs] + left[jobs] / rates) / whole_s).max()))
 

@@ -19,7 +19,7 @@ from allocators.heterogeneous.timeshare.problem import (
     Floats,
     Problem,
     Shares,
-    isolated,
+    isolated_shares,
     normal_rates,
     per_job,
     progress,
@@ -210,7 +210,7 @@ def finish_time_fairness(problem: Problem) -> Shares:
     -----
     The value is the largest ``(age_s + left / throughput) / (isolated_s + left / isolated rate)``.
     Weights and jobs without work left do not count. No bisection is needed: the throughput for a
-    ratio is a convex function of its inverse, which serves as the level. `isolated` is always
+    ratio is a convex function of its inverse, which serves as the level. `isolated_shares` is always
     feasible and is the start.
     """
     market = FrontierMarket.from_problem(problem)
@@ -220,7 +220,7 @@ def finish_time_fairness(problem: Problem) -> Shares:
     )
     if not left.any():
         return Shares(np.zeros(problem.rates.shape), 0.0)
-    counts, alone = left > 0, isolated(problem).x
+    counts, alone = left > 0, isolated_shares(problem).x
     start, rates = alone[market.jobs[:, None], market.types], progress(problem, alone)[market.jobs]
     whole_s = np.where(counts, alone_s + left / rates, 1.0)
     relative_left = left / market.fastest  # seconds on the fastest type
@@ -308,7 +308,7 @@ OBJECTIVES: Final[Mapping[str, Callable[[Problem], Shares]]] = MappingProxyType(
         "cost": cost,
         "cost_slo": cost_slo,
         "fifo": fifo,
-        "isolated": isolated,
+        "isolated": isolated_shares,
         "proportional": proportional,
         "water_filling": water_filling,
     }
