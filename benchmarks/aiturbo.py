@@ -18,7 +18,7 @@ from sim.overheads import Overheads
 from sim.perf.parameter_server import ParameterServer
 
 ACTIVE: Final = 1000
-MOST_MS: Final = 300.0
+MAX_MS: Final = 300.0
 CLUSTERS: Final = ("1x16:v100/480c", "64x8:v100/96c")
 POLICIES: Final = ("aiturbo", "optimus:interval_s=60")
 
@@ -49,4 +49,4 @@ def _case(policy: str, cluster: str, horizon_s: float) -> list[str]:
         "longest_ms": round(max(timed.took_ms), 1),
     }
     print(json.dumps({"case": case, "decisions": len(timed.took_ms), **figures}), flush=True)
-    return [f"{case}: {figures['median_ms']} ms"] if figures["median_ms"] > MOST_MS else []
+    return [f"{case}: {figures['median_ms']} ms"] if figures["median_ms"] > MAX_MS else []

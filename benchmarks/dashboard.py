@@ -31,16 +31,16 @@ from trainyard.study.study import Study
 from trainyard.traces import start
 from trainyard.traces.samples import load_sample
 
-MOST_MB: Final[Mapping[str, float]] = {"compare": 0.8, "explore": 0.6}
+MAX_MB: Final[Mapping[str, float]] = {"compare": 0.8, "explore": 0.6}
 OTHERS_MB: Final = 0.3
-MOST_POINTS, MOST_ON_A_PAGE, MOST_CELLS, MOST_BARS = 1000, 32_000, 130_000, 1500
-MOST_CPU_MS: Final = 60.0
-MOST_BRUSH_S: Final = 0.7
-MOST_ROW_S, MOST_DRAWER_S = 0.5, 1.0
-MOST_CANCEL_S, MOST_WORKER_S = 1.0, 2.0
-MOST_SLOWER: Final = 3.0
-SESSIONS, MOST_MORE_MB = 40, 250.0
-MOST_ROWS: Final = 500
+MAX_POINTS, MAX_PAGE_POINTS, MAX_CELLS, MAX_BARS = 1000, 32_000, 130_000, 1500
+MAX_CPU_MS: Final = 60.0
+MAX_BRUSH_S: Final = 0.7
+MAX_ROW_S, MAX_DRAWER_S = 0.5, 1.0
+MAX_CANCEL_S, MAX_WORKER_S = 1.0, 2.0
+MAX_SLOWDOWN: Final = 3.0
+SESSIONS, MAX_GROWTH_MB = 40, 250.0
+MAX_ROWS: Final = 500
 LEAVE_S: Final = 62.0
 """A session that is gone may come back for a minute."""
 RERUNS: Final = 20
@@ -192,23 +192,23 @@ def _pages(browser: Browser, address: str, figures: PageFigures) -> None:
         ) as page:
             page.wait_for_timeout(3000)
             figures.note(
-                f"{name}: to the browser", watch.received / 1e6, MOST_MB.get(name, OTHERS_MB), "MB"
+                f"{name}: to the browser", watch.received / 1e6, MAX_MB.get(name, OTHERS_MB), "MB"
             )
             traces = [trace for plot in page.evaluate(_DRAWN) for trace in plot]
             lines = [int(trace["points"]) for trace in traces if trace["kind"] != "bar"]
-            figures.note(f"{name}: points of the longest trace", max(lines, default=0), MOST_POINTS)
-            figures.note(f"{name}: points of all traces", sum(lines), MOST_ON_A_PAGE)
+            figures.note(f"{name}: points of the longest trace", max(lines, default=0), MAX_POINTS)
+            figures.note(f"{name}: points of all traces", sum(lines), MAX_PAGE_POINTS)
             figures.note(
                 f"{name}: cells",
                 max((int(trace["cells"]) for trace in traces), default=0),
-                MOST_CELLS,
+                MAX_CELLS,
             )
             figures.note(
                 f"{name}: bars",
                 sum(int(trace["points"]) for trace in traces if trace["kind"] == "bar"),
-                MOST_BARS,
+                MAX_BARS,
             )
-            figures.note(f"{name}: rows of the longest table", _longest(page), MOST_ROWS)
+            figures.note(f"{name}: rows of the longest table", _longest(page), MAX_ROWS)
             figures.note(f"{name}: requests to other hosts", len(watch.strangers), 0)
 
 
@@ -243,7 +243,7 @@ def _processor(
             figures.note(
                 f"{name}: processor time of a rerun",
                 1000 * (_cpu_s(server) - before) / RERUNS,
-                MOST_CPU_MS,
+                MAX_CPU_MS,
                 "ms",
             )
 
@@ -284,13 +284,13 @@ def _brushes(browser: Browser, address: str, figures: PageFigures) -> None:
         figures.note(
             "brush to redrawn panel, 10,000 jobs, median",
             statistics.median(seconds),
-            MOST_BRUSH_S,
+            MAX_BRUSH_S,
             "s",
         )
         rows = [_click_row(page, at) for at in (1, 2, 3)]
-        figures.note("row of the ledger to the headline", min(rows), MOST_ROW_S, "s")
+        figures.note("row of the ledger to the headline", min(rows), MAX_ROW_S, "s")
         drawers = [_open_job(page, at) for at in (0, 1, 2)]
-        figures.note("job to its reason in the drawer", min(drawers), MOST_DRAWER_S, "s")
+        figures.note("job to its reason in the drawer", min(drawers), MAX_DRAWER_S, "s")
 
 
 def _click_row(page: Page, at: int) -> float:
@@ -382,8 +382,8 @@ def _cancel(browser: Browser, address: str, server: psutil.Process, figures: Pag
             stopped.append(time.perf_counter() - began)
             gone.append(_gone_s(workers, began, 20.0) if workers else 0.0)
             page.wait_for_timeout(2000)
-    figures.note("cancel to stopped, median", statistics.median(stopped), MOST_CANCEL_S, "s")
-    figures.note("cancel to worker gone, longest", max(gone), MOST_WORKER_S, "s")
+    figures.note("cancel to stopped, median", statistics.median(stopped), MAX_CANCEL_S, "s")
+    figures.note("cancel to worker gone, longest", max(gone), MAX_WORKER_S, "s")
 
 
 def _closed(browser: Browser, address: str, server: psutil.Process, figures: PageFigures) -> None:
@@ -407,7 +407,7 @@ def _beside_a_run(browser: Browser, address: str, figures: PageFigures) -> None:
             busy.get_by_role("button", name="Cancel").click()
         figures.note("rerun of a session, idle", 1000 * idle, None, "ms")
         figures.note(
-            "rerun of another session during a run, against idle", beside / idle, MOST_SLOWER
+            "rerun of another session during a run, against idle", beside / idle, MAX_SLOWDOWN
         )
 
 
@@ -430,7 +430,7 @@ def _class(browser: Browser, address: str, store: Path, figures: PageFigures) ->
     before, cpu_s, began = _memory_mb(server), _cpu_s(server), time.perf_counter()
     with ExitStack() as open_together, ThreadPoolExecutor(SESSIONS) as visitors:
         told = list(visitors.map(lambda _: _visit(open_together, address, study), range(SESSIONS)))
-        figures.note("more memory of the server", _memory_mb(server) - before, MOST_MORE_MB, "MB")
+        figures.note("more memory of the server", _memory_mb(server) - before, MAX_GROWTH_MB, "MB")
     figures.note(
         "sessions without the result",
         sum(b"Up to date" not in text or b"over_time" not in text for text in told),

@@ -24,7 +24,7 @@ from trainyard.traces.samples import load_sample
 EVERY_S = 300.0
 BUDGET_U = {"512x8:p100": 1_500, "40x8:p100": 5_000}
 """U per decision, all ticks counted."""
-MOST_GROWTH = 1.5
+MAX_GROWTH = 1.5
 
 
 class TimedDecisions:
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> list[str]:
         )
         over += (
             [f"{name}: decisions late in the run take {late} times as long as early ones"]
-            if late > MOST_GROWTH
+            if late > MAX_GROWTH
             else []
         )
     return over

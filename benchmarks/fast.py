@@ -35,7 +35,7 @@ CASES = (
     ("las", 100_000),
 )
 BUDGET_U = {"fifo": 4, "sjf": 4, "easy": 8, "srtf": 8, "las": 8}
-MOST_KB = 0.4
+MAX_KB = 0.4
 HUGE, HUGE_S, HUGE_GB = 10_000_000, 60, 4
 CLUSTER = "512x8:v100"
 
@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> list[str]:
         print(json.dumps(row), flush=True)
         if row["U_per_job"] > row["budget_U"]:
             over.append(f"fast {policy}: {row['U_per_job']} U per job of {jobs:,}")
-        if row["kB_per_job"] > MOST_KB and jobs >= 1_000_000:
+        if row["kB_per_job"] > MAX_KB and jobs >= 1_000_000:
             over.append(f"fast {policy}: {row['kB_per_job']} kB per job")
     if "--quick" not in arguments:
         whole = huge()

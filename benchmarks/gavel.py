@@ -31,7 +31,7 @@ published simulator took 7.1, 8.1, 44 and 71 s at 10.9 jobs of one GPU per hour.
 """
 ARRIVALS: Final = ((10.9, False), (0.0, True), (0.6, True))
 """Jobs per hour, 0 = all at once, and whether some jobs have several GPUs."""
-MOST_ALLOX_S: Final = 15.0
+MAX_ALLOX_S: Final = 15.0
 WINDOWS: Final[Mapping[tuple[str, bool], tuple[float, float]]] = {
     ("max_min", True): (17.07, 0.03),
     ("max_min", False): (23.5, 0.06),
@@ -146,9 +146,9 @@ def _matching() -> list[str]:
         "AlloX, whole run of 1,000 jobs on 48 GPUs",
         **_rounded(found),
         longest_decision_s=round(allocator.longest_s, 2),
-        budget_s=MOST_ALLOX_S,
+        budget_s=MAX_ALLOX_S,
     )
-    return [f"AlloX: {found.cpu_s:.1f} s"] if found.cpu_s > MOST_ALLOX_S else []
+    return [f"AlloX: {found.cpu_s:.1f} s"] if found.cpu_s > MAX_ALLOX_S else []
 
 
 def _windows() -> list[str]:

@@ -23,7 +23,7 @@ from sim.perf.model import PerfSpec
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.profiled import Profiled
 
-MOST_EXPONENT: Final = 1.3
+MAX_EXPONENT: Final = 1.3
 SIZES: Final = (1_000, 4_000)
 
 
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> list[str]:
             "exponent": round(exponent, 2),
         }
         print(json.dumps(figures), flush=True)
-        if exponent > MOST_EXPONENT:
+        if exponent > MAX_EXPONENT:
             over.append(f"{policy}: cost grows as jobs^{exponent:.2f}")
     return over
 

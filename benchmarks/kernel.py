@@ -21,7 +21,7 @@ from sim.contract import Spec
 from sim.engine.simulator import Simulator
 
 POLICIES = ("fifo", "easy", "sjf", "srtf", "las")
-MOST_GROWTH, MOST_KB = 1.3, 0.8
+MAX_GROWTH, MAX_KB = 1.3, 0.8
 BUDGET_U = {"fifo": 20, "easy": 34, "sjf": 26, "srtf": 75, "las": 65}
 
 
@@ -46,7 +46,7 @@ def measure(policy: str, jobs: int, load: float, seed: int) -> dict[str, float |
         "us_per_job": round(cost_s / jobs * 1e6, 2),
         "unit_us": round(unit * 1e6, 3),
         "U_per_job": round(cost_s / jobs / unit, 1),
-        "budget_U": BUDGET_U[policy] * (2 if load > 1 else MOST_GROWTH if jobs > 100_000 else 1),
+        "budget_U": BUDGET_U[policy] * (2 if load > 1 else MAX_GROWTH if jobs > 100_000 else 1),
         "mean_wait_s": round(float(wait_s)),
         "decisions": len(result.decisions),
         "kB_per_job": round((after - before) / jobs / 1e3, 3),
@@ -88,12 +88,12 @@ def main(arguments: list[str]) -> list[str]:
             )
             over += (
                 [f"{policy}: cost per job grows {ratio:.2f} times from 100,000 to 1,000,000 jobs"]
-                if ratio > MOST_GROWTH
+                if ratio > MAX_GROWTH
                 else []
             )
             over += (
                 [f"{policy}: {found[2]['kB_per_job']} kB per job"]
-                if float(found[2]["kB_per_job"]) > MOST_KB
+                if float(found[2]["kB_per_job"]) > MAX_KB
                 else []
             )
     return over

@@ -39,7 +39,7 @@ from sim.trace import Trace
 
 PUBLISHED_S: Final = {"large": 16.5, "medium": 76.8, "small": 215.5}
 PUBLISHED_END_S: Final = 351.1
-MOST_S: Final = 10.0
+MAX_S: Final = 10.0
 RELEASE_S: Final = 0.3
 GATHERED_S: Final = 1.0
 CREATED_S: Final = 0.02
@@ -147,4 +147,4 @@ def _case(case: str, config: str, jobs: pd.DataFrame, requeue_s: float) -> list[
         ),
         flush=True,
     )
-    return [f"kueue, {case}: {cpu_s:.1f} s"] if cpu_s > MOST_S else []
+    return [f"kueue, {case}: {cpu_s:.1f} s"] if cpu_s > MAX_S else []

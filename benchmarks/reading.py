@@ -15,7 +15,7 @@ from jobtraces.generate import generate
 from trainyard.traces.samples import write_trace
 
 ROWS = 100_000
-MOST_S = 2.0
+MAX_S = 2.0
 
 
 def main(arguments: list[str]) -> list[str]:
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> list[str]:
                 ),
                 flush=True,
             )
-            over += [f"{path.name}: {seconds} s"] if seconds > MOST_S else []
+            over += [f"{path.name}: {seconds} s"] if seconds > MAX_S else []
     return over
 
 

@@ -22,7 +22,7 @@ from sim.perf.measured import built_in
 
 SEEDS = range(9)
 SIZES = {480: (36, 36, 36), 2048: (36, 36, 36)}
-MOST_MS = {("max_min", 480): 50.0, ("max_min", 2048): 500.0}
+MAX_MS = {("max_min", 480): 50.0, ("max_min", 2048): 500.0}
 LONG = {"water_filling"}
 TYPES = ("v100", "p100", "k80")
 
@@ -94,7 +94,7 @@ def _objectives(seeds: range) -> Iterator[str]:
                 cpu_ms(lambda it=it, by=objective, to=found: by(it._replace(hint=to.hint)))
                 for it, found in zip(some, answers, strict=True)
             )
-            budget = MOST_MS.get((name, jobs))
+            budget = MAX_MS.get((name, jobs))
             print(
                 json.dumps(
                     {

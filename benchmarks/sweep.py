@@ -38,8 +38,8 @@ from trainyard.traces.samples import load_sample
 SAMPLE: Final = "philly-like"
 POLICIES: Final = ("fifo", "easy", "srtf", "las")
 LOADS: Final = tuple(round(0.55 + 0.05 * step, 2) for step in range(10))
-LEAST_PROCESSES, LEAST_DASK, MOST_STORE = 0.93, 0.88, 0.05
-MOST_LISTING_S, MOST_QUESTION_S = 1.0, 60.0
+MIN_PROCESSES, MIN_DASK, MAX_STORE = 0.93, 0.88, 0.05
+MAX_LISTING_S, MAX_QUESTION_S = 1.0, 60.0
 STORED: Final = 1000
 SPINS: Final = 25_000_000
 ROUNDS: Final = 3
@@ -255,16 +255,14 @@ def speed(rounds: int) -> list[str]:
         json.dumps({"median_of_bare": _rounded(told), "store_share_of_cpu": round(share, 4)}),
         flush=True,
     )
-    budgets = {"processes:2": LEAST_PROCESSES, "dask": LEAST_DASK}
+    budgets = {"processes:2": MIN_PROCESSES, "dask": MIN_DASK}
     over = [
         f"speed-up on {name} is {value:.2f} of a bare loop's, not {budgets[name]}"
         for name, value in told.items()
         if value < budgets[name]
     ]
     return over + (
-        [f"keeping numbers takes {share:.1%} of the time of the cells"]
-        if share > MOST_STORE
-        else []
+        [f"keeping numbers takes {share:.1%} of the time of the cells"] if share > MAX_STORE else []
     )
 
 
@@ -377,7 +375,7 @@ def listing() -> list[str]:
     )
     return (
         [f"listing {STORED} runs takes {items_s + rows_s:.2f} s"]
-        if items_s + rows_s > MOST_LISTING_S
+        if items_s + rows_s > MAX_LISTING_S
         else []
     )
 
@@ -417,7 +415,7 @@ def asking() -> list[str]:
         print(json.dumps(row), flush=True)
         over += (
             [f"a question of capacity takes {quiet_s:.0f} s on two cores"]
-            if quiet_s > MOST_QUESTION_S
+            if quiet_s > MAX_QUESTION_S
             else []
         )
     return over

@@ -48,8 +48,8 @@ from trainyard.study.study import Study
 from trainyard.traces import bundle, intake, start
 from trainyard.traces.thinning import anonymize
 
-MOST_S: Final = 5.0
-MOST_MB: Final = 1000.0
+MAX_S: Final = 5.0
+MAX_MB: Final = 1000.0
 SHARES: Final[Mapping[str, int]] = {
     "trace": 8,
     "cluster": 4,
@@ -61,7 +61,7 @@ SHARES: Final[Mapping[str, int]] = {
 """How often each kind of file is tried."""
 TESTS: Final = "tests/scripts/test_fuzz.py"
 _SHOWN: Final = 20
-_MOST_BYTES: Final = 8_000_000_000
+_MAX_BYTES: Final = 8_000_000_000
 _PATIENCE_S: Final = 600
 """After this the process is ended."""
 
@@ -243,7 +243,7 @@ def checked(error: TrainyardError) -> None:
         raise ValueError(f"no sentence: {told[:200]!r}") from error
 
 
-def fault(pages: Pages, kind: str, rng: random.Random, limit_s: float = MOST_S) -> str:
+def fault(pages: Pages, kind: str, rng: random.Random, limit_s: float = MAX_S) -> str:
     """Try one input; return where and how it went wrong, or ""."""
     began_s, before_mb = time.process_time(), _peak_mb()
     try:
@@ -263,7 +263,7 @@ def fault(pages: Pages, kind: str, rng: random.Random, limit_s: float = MOST_S) 
     took_s, grown_mb = time.process_time() - began_s, _peak_mb() - before_mb
     if took_s > limit_s:
         return f"took {took_s:.1f} s of CPU time"
-    return f"took {grown_mb:,.0f} MB" if grown_mb > MOST_MB else ""
+    return f"took {grown_mb:,.0f} MB" if grown_mb > MAX_MB else ""
 
 
 def _peak_mb() -> float:
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str]) -> int:
         "--cpu-s", type=float, default=float("inf"), help="stop after so many seconds of CPU time"
     )
     parser.add_argument(
-        "--limit-s", type=float, default=MOST_S, help="CPU seconds after which an input is a fault"
+        "--limit-s", type=float, default=MAX_S, help="CPU seconds after which an input is a fault"
     )
     args = parser.parse_args(arguments)
     print(f"seed {args.seed}", flush=True)
@@ -346,7 +346,7 @@ def tried(
     """
     warnings.simplefilter("ignore")
     # Whoever asks for all the memory of the machine shall not get it.
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     kinds, lines = [kind for kind, share in SHARES.items() for _ in range(share)], dict[str, None]()
     began_s = time.process_time()
     with tempfile.TemporaryDirectory() as folder:

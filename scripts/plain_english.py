@@ -36,8 +36,8 @@ LIMITS: Final[Mapping[str, int]] = {
 
 COUNTS: Final = ("identifiers", "words of docs")
 """Measures of which every text read is a hit."""
-LONGEST_SENTENCE: Final = 40
-FEWEST_SPACES: Final = 4
+MAX_SENTENCE_WORDS: Final = 40
+MIN_SPACES: Final = 4
 """A string with as many spaces is a message or another text to read."""
 
 PERSONS: Final = re.compile(r"\b(who|whoever|nobody|somebody)\b", re.IGNORECASE)
@@ -135,7 +135,7 @@ def read_python(path: Path) -> Iterator[Finding]:
                 yield Finding("identifiers", node.lineno, name, 1)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value
-            if text.count(" ") >= FEWEST_SPACES and node.lineno not in docstrings:
+            if text.count(" ") >= MIN_SPACES and node.lineno not in docstrings:
                 is_stilted = bool(STILTED.search(text) or PERSONS.search(text))
                 yield Finding("messages", node.lineno, text, is_stilted)
 
@@ -168,7 +168,7 @@ def read_page(path: Path, root: Path = ROOT) -> Iterator[Finding]:
                 yield Finding("docs", number, line, STILTED.search(line) is not None)
     for start, block in split_blocks(text):
         for sentence in SENTENCE_END.split(block):
-            is_long = len(sentence.split()) > LONGEST_SENTENCE
+            is_long = len(sentence.split()) > MAX_SENTENCE_WORDS
             yield Finding("long sentences", start, sentence, is_long)
 
 

@@ -30,8 +30,8 @@ IMAGES: Final = ROOT / "docs" / "images"
 PICTURE: Final = (1440, 900)
 FRAME_MS: Final = 2600
 COLOURS: Final = 128
-MOST_COLOURS: Final = 256
-MOST_BYTES: Final = 4_000_000
+MAX_COLOURS: Final = 256
+MAX_BYTES: Final = 4_000_000
 WIDTHS: Final = (1440, 800)
 SCHEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
 PLACES: Final = {
@@ -167,7 +167,7 @@ def save(page: Page, name: str) -> None:
     settled(page)
     shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     few = shot.quantize(
-        MOST_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE, kmeans=2
+        MAX_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE, kmeans=2
     )
     few.save(IMAGES / f"{name}.png", optimize=True)
 
@@ -272,10 +272,8 @@ def tour(browser: Browser, address: str, file: Path) -> None:
     drawn[0].save(
         file, save_all=True, append_images=drawn[1:], duration=FRAME_MS, loop=0, optimize=True
     )
-    if file.stat().st_size > MOST_BYTES:
-        raise SystemExit(
-            f"{file.name} has {file.stat().st_size:,} bytes, more than {MOST_BYTES:,}."
-        )
+    if file.stat().st_size > MAX_BYTES:
+        raise SystemExit(f"{file.name} has {file.stat().st_size:,} bytes, more than {MAX_BYTES:,}.")
 
 
 def _walk(browser: Browser, address: str) -> Iterator[bytes]:

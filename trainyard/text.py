@@ -20,7 +20,7 @@ _CAUSES: Final = {
     "outage": "its node went down",
 }
 _DAY_S: Final = 86_400.0
-_MOST_DAYS: Final = 1_000_000
+_MAX_DAYS: Final = 1_000_000
 """Maximum days from the epoch; Python's calendar ends."""
 
 _GPU_MODEL: Final = re.compile(r"[a-z]{1,4}[0-9]+[a-z0-9_-]*")
@@ -161,7 +161,7 @@ class RunClock:
 
     def _has_date(self, days: int) -> bool:
         """Return True if a day has a calendar date."""
-        return bool(self.epoch) and abs(days) < _MOST_DAYS
+        return bool(self.epoch) and abs(days) < _MAX_DAYS
 
     def _day_of(self, match: re.Match[str]) -> int | None:
         """Return the day of a parsed time, None if there is no such date."""

@@ -12,7 +12,7 @@ from trainyard.text import RunClock
 from trainyard.views.compared import Window
 from ui import state, words
 
-SHORTEST_S: Final = 600.0
+MIN_WINDOW_S: Final = 600.0
 """Minimum length; a shorter drag is widened."""
 _FAULT: Final = "window_fault"
 
@@ -42,12 +42,12 @@ def set_window(ends: Sequence[float], end_s: float) -> None:
 
 
 def _clip(ends: Sequence[float], end_s: float) -> Window | None:
-    """Return a window inside the run of at least `SHORTEST_S`; None if it is the whole run."""
+    """Return a window inside the run of at least `MIN_WINDOW_S`; None if it is the whole run."""
     t0, t1 = (min(max(float(end), 0.0), end_s) for end in sorted(ends))
-    missing_s = SHORTEST_S - (t1 - t0)
+    missing_s = MIN_WINDOW_S - (t1 - t0)
     if missing_s > 0:
-        t0 = max(min(t0 - missing_s / 2, end_s - SHORTEST_S), 0.0)
-        t1 = min(t0 + SHORTEST_S, end_s)
+        t0 = max(min(t0 - missing_s / 2, end_s - MIN_WINDOW_S), 0.0)
+        t1 = min(t0 + MIN_WINDOW_S, end_s)
     return None if t0 <= 0 and t1 >= end_s else (t0, t1)
 
 

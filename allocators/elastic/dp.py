@@ -251,7 +251,7 @@ def candidates(gpus: int, low: int, high: int) -> list[int]:
     All ``B`` with the same ``ceil(B / k) = b`` therefore take equally long and need the same
     memory: the largest of them, ``b k`` or ``high`` if that is smaller, has the highest throughput.
     So the multiples of ``k`` and ``high`` contain a best batch; ``low`` is added for performance
-    models that do not count in shares. Beyond `MOST` multiples evenly spaced ones are tried.
+    models that do not count in shares. Beyond `MAX_BATCHES` multiples evenly spaced ones are tried.
     """
     first, last = -(-low // gpus), high // gpus
     step = max(1, ceil((last - first + 1) / MAX_BATCHES))

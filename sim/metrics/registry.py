@@ -625,7 +625,7 @@ _TIMING: Final = (
         is_number=False,
     ),
 )
-_LONGEST: Final = (
+_MAXIMA: Final = (
     Metric(
         "wait_max_s",
         "Longest wait",
@@ -655,13 +655,23 @@ def _by_name(*families: tuple[Metric, ...]) -> dict[str, Metric]:
 
 
 METRICS: Final[Mapping[str, Metric]] = _by_name(
-    _OUTCOMES, _TIMES, _RUN_TIMES, _USE, _COSTS, _HELD, _USED, _HOURS, _EVENTS, _TIMING, _LONGEST
+    _OUTCOMES,
+    _TIMES,
+    _RUN_TIMES,
+    _USE,
+    _COSTS,
+    _HELD,
+    _USED,
+    _HOURS,
+    _EVENTS,
+    _TIMING,
+    _MAXIMA,
 )
 """Name -> metric, in the order of a summary."""
 COLUMNS: Final[Mapping[str, Metric]] = {
     name: metric
     for name, metric in _by_name(
-        *(_TIMES, _LONGEST, _RUN_TIMES, _OUTCOMES, _USE, _USED, _HELD, _EVENTS, _COSTS),
+        *(_TIMES, _MAXIMA, _RUN_TIMES, _OUTCOMES, _USE, _USED, _HELD, _EVENTS, _COSTS),
         *(_HOURS, _TIMING),
     ).items()
     if metric.is_column

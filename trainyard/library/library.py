@@ -33,9 +33,9 @@ from trainyard.traces.sources import Source, apply_changes, clear_cache, source_
 Recipe = Study | Sweep | SizeQuestion | FromHere | Check
 HERE: Final = "this-machine"
 """Owner of the items that the command line stores."""
-MOST_NAME: Final = 120
-MOST_TAGS: Final = 20
-MOST_TAG: Final = 40
+MAX_NAME_LENGTH: Final = 120
+MAX_TAGS: Final = 20
+MAX_TAG_CHARS: Final = 40
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KINDS: Final = {
     "study": Study,
@@ -175,7 +175,7 @@ def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str
         own.to_json(),
         _clean_line(default_title(own, store)),
         keys,
-        _clean_line(name)[:MOST_NAME],
+        _clean_line(name)[:MAX_NAME_LENGTH],
     )
     return recipe_hash
 
@@ -293,13 +293,13 @@ def label_item(
         If the item does not exist, or a text is too long.
     """
     tidy = None if tags is None else list(dict.fromkeys(filter(None, map(_clean_line, tags))))
-    if name is not None and len(name) > MOST_NAME:
+    if name is not None and len(name) > MAX_NAME_LENGTH:
         raise ParameterError(
-            f"The name has {len(name)} characters; at most {MOST_NAME} are kept. Shorten it."
+            f"The name has {len(name)} characters; at most {MAX_NAME_LENGTH} fit. Shorten it."
         )
-    if tidy is not None and (len(tidy) > MOST_TAGS or any(len(tag) > MOST_TAG for tag in tidy)):
+    if tidy is not None and (len(tidy) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in tidy)):
         raise ParameterError(
-            f"At most {MOST_TAGS} tags of {MOST_TAG} characters are kept. Use fewer, or shorter"
+            f"At most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters fit. Use fewer or shorter"
             " ones."
         )
     if not store.index.label(

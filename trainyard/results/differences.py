@@ -50,7 +50,7 @@ def branch_changes(branch: Branch, clock: RunClock) -> str:
 
 
 def _lost_names(cluster: Cluster, lost: tuple[str, ...]) -> str:
-    """Return the names of lost racks and nodes, at most `_MOST_NAMES`; racks cover their nodes."""
+    """Return the names of lost racks and nodes, at most `_MAX_NAMES`; racks cover their nodes."""
     in_lost_racks = {node.name for node in cluster.nodes if node.rack in lost}
     names = [name for name in lost if name not in in_lost_racks]
     listed = names[: _MAX_NAMES if len(names) > _MAX_NAMES + 1 else len(names)]

@@ -21,12 +21,13 @@ from sim.trace import Trace
 from trainyard.clusters import prices
 from trainyard.results import compare, past
 from trainyard.results.assumed import assumed
+from trainyard.results.bootstrap import MIN_REPEATS
 from trainyard.results.compare import Floats, Mask, MetricChange, Outcome
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.meaning import setting
 from trainyard.results.past import Past
 from trainyard.results.trust import Trust, no_trust_reason, recorded_overflow, trust
-from trainyard.runs.frames import MOST_SHOWN
+from trainyard.runs.frames import MAX_SHOWN
 from trainyard.runs.run import scenario_key
 from trainyard.store import FRAMES, Store, StoredResult, profiles
 from trainyard.study import catalog
@@ -37,7 +38,7 @@ from trainyard.traces.fitting import is_guess
 from trainyard.traces.sources import dropped_text, load_source, load_trace
 
 __all__ = [
-    "MOST_SHOWN",
+    "MAX_SHOWN",
     "ComparisonReport",
     "Shown",
     "gather",
@@ -467,8 +468,8 @@ def _interval_note(repeats: int, table: pd.DataFrame) -> str:
         )
     if table["low"].notna().any():
         return f"± is half of the 95 % interval, from {repeats} repeats with other seeds."
-    if repeats < compare.FEWEST_REPEATS:
-        return f"{repeats} repeats are too few for intervals; {compare.FEWEST_REPEATS} give them."
+    if repeats < MIN_REPEATS:
+        return f"{repeats} repeats are too few for intervals; {MIN_REPEATS} give them."
     return (
         "All repeats gave the same numbers, because nothing here is drawn at random: so there are"
         " no intervals."

@@ -15,7 +15,7 @@ from trainyard.runs.batch import RunBatch
 from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.queue import ENDED
 
-_MOST_KEPT: Final = 32
+_MAX_CACHED: Final = 32
 """Maximum number of idle batches to keep in memory."""
 _LOOK_AGAIN_S: Final = 10.0
 """Seconds after which stored results are looked up again."""
@@ -157,6 +157,6 @@ class SharedBatches(Generic[K, B]):
             idle = [
                 other for other, one in self._entries.items() if not one.going and one is not entry
             ]
-            for other in idle[: max(len(self._entries) - _MOST_KEPT, 0)]:
+            for other in idle[: max(len(self._entries) - _MAX_CACHED, 0)]:
                 del self._entries[other]
             return entry

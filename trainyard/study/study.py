@@ -16,7 +16,7 @@ from trainyard.study.document import Document, checked_fields, whole_number
 from trainyard.study.scenario import Scenario, as_spec, upgrade_scenario
 
 MAX_REPEATS: Final = 1000
-LONGEST_NAME: Final = 40
+MAX_NAME_LENGTH: Final = 40
 """Maximum characters of a policy name."""
 _IN_NAMES: Final = " .,+-=()/%·"
 _NONE: Final = "No policy is chosen. Choose at least one."
@@ -292,9 +292,9 @@ def _titles(specs: tuple[Spec, ...], names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def clean_name(name: str) -> str:
-    """Return a policy name without special characters, at most `LONGEST_NAME` long."""
+    """Return a policy name without special characters, at most `MAX_NAME_LENGTH` long."""
     letters = "".join(letter if letter.isalnum() or letter in _IN_NAMES else " " for letter in name)
-    return " ".join(letters.split())[:LONGEST_NAME].strip()
+    return " ".join(letters.split())[:MAX_NAME_LENGTH].strip()
 
 
 def distinctive_params(spec: Spec, specs: Sequence[Spec]) -> list[tuple[str, Any]]:

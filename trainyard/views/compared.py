@@ -14,7 +14,7 @@ from trainyard.results import outcomes
 from trainyard.results.details import Details
 from trainyard.results.loads import Loads, loads
 from trainyard.results.outcomes import ComparisonReport, Shown
-from trainyard.runs.frames import MOST_SHOWN, policies_to_draw
+from trainyard.runs.frames import MAX_SHOWN, policies_to_draw
 from trainyard.store import Store, StoredResult
 from trainyard.views import charts
 
@@ -145,7 +145,7 @@ class ComparedRuns:
         first: dict[str, str] = {}
         for title in (*order, *self.earlier):
             first.setdefault(self.colours()[title], title)
-        kept = list(first.values())[:MOST_SHOWN]
+        kept = list(first.values())[:MAX_SHOWN]
         return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
     def look(self, high: str, *, alone: bool = False) -> charts.Look:

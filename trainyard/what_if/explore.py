@@ -19,7 +19,7 @@ from sim.metrics import moment as moments
 from sim.metrics import occupancy as held
 from sim.metrics.hetero import type_time
 from sim.metrics.jobs import Mask
-from sim.metrics.occupancy import MOST_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, order
+from sim.metrics.occupancy import MAX_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, order
 from sim.metrics.room import RoomNeeds
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.timeline import Timeline
@@ -37,7 +37,7 @@ from trainyard.what_if import sentences
 from trainyard.what_if.sentences import Reasons, WaitReason
 
 __all__ = [
-    "MOST_ROWS",
+    "MAX_ROWS",
     "ORDERS",
     "ROWS_BY",
     "SORTS",

@@ -15,7 +15,7 @@ from trainyard.views import jobs
 from trainyard.views.compared import ComparedRuns
 from ui import figure, job_drawer, words
 
-MOST_ROWS: Final = 200
+MAX_ROWS: Final = 200
 _EACH, _SPREAD = "Each job", "Distribution of changes"
 
 
@@ -96,7 +96,7 @@ def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, se
     """Draw the first matching jobs; a row opens the job drawer."""
     report = compared.report
     all_rows = _job_changes(report.mark, title, compared.runs, compared)
-    rows, count = jobs_changed.first_rows(all_rows, order, search.strip(), MOST_ROWS)
+    rows, count = jobs_changed.first_rows(all_rows, order, search.strip(), MAX_ROWS)
     if rows.empty:
         st.caption("No job matches the search." if search else "No job changes in this direction.")
         return

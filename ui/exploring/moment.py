@@ -357,7 +357,7 @@ def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
         "waiting", visible_rows, ids, "content" if len(visible_rows) <= _ROWS else 390
     )
     if count > _ROWS:
-        max_rows = min(count, figure.MOST_ROWS)
+        max_rows = min(count, figure.MAX_ROWS)
         st.toggle(
             f"Show {'all ' if max_rows == count else f'{max_rows:,} of '}{count:,} jobs",
             key="explore_every",
@@ -368,7 +368,7 @@ def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
 def _waiting_rows(key: str, at_s: int, _book: Book) -> tuple[int, list[str], pd.DataFrame]:
     """Return (number of waiting jobs, ids of the first ones, their table rows)."""
     jobs = _moment_report(key, at_s, _book).waiting
-    first = jobs.head(figure.MOST_ROWS)
+    first = jobs.head(figure.MAX_ROWS)
     columns = {
         name: title for name, title in _COLUMNS.items() if name != "gpus" or _book.cluster.gpus
     }
@@ -475,6 +475,6 @@ def _filter_jobs(
     """Return (matching jobs, their number, their table rows) for the filters."""
     del key
     table, matching = explore.jobs(
-        _book, text=contains, state=state, sort=sort, most=figure.MOST_ROWS
+        _book, text=contains, state=state, sort=sort, most=figure.MAX_ROWS
     )
     return table, matching, _job_rows(_book, table)

@@ -20,7 +20,7 @@ JOBS: Final = "jobs"
 OF: Final = "of"
 COUNT_EVERY_S: Final = 5.0
 _HERE: Final = "class_seat"
-MOST_STUDENTS: Final = 999
+MAX_STUDENTS: Final = 999
 _FIXED: Final = (CLASS, OF, url_params.SEAT)
 
 
@@ -36,7 +36,7 @@ def classroom_of_url() -> Classroom | None:
         _whole_number(LESSON, 99),
         _whole_number(SEED, reading.MAX_SEED),
         _whole_number(JOBS, 10**6),
-        _whole_number(OF, MOST_STUDENTS),
+        _whole_number(OF, MAX_STUDENTS),
     )
 
 
@@ -112,7 +112,7 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
                 placeholder="7b",
             )
             students = st.number_input(
-                "Students", 0, MOST_STUDENTS, 0, key="class_of", help="0: unknown."
+                "Students", 0, MAX_STUDENTS, 0, key="class_of", help="0: unknown."
             )
             seed = st.number_input(
                 "Seed", 0, reading.MAX_SEED, setup.seed, key="class_seed", disabled=not lesson.made

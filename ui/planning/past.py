@@ -16,7 +16,7 @@ from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
 from trainyard.study import catalog
-from trainyard.study.check import MOST_REPEATS, Check
+from trainyard.study.check import MAX_REPEATS, Check
 from trainyard.study.study import Study
 from trainyard.text import RunClock
 from trainyard.traces import start
@@ -165,7 +165,7 @@ def _draw_form(
             repeats = st.number_input(
                 "Repeats",
                 1,
-                MOST_REPEATS,
+                MAX_REPEATS,
                 initial.repeats,
                 key=f"past/repeats/{version}",
                 help="Seeds vary when the scheduler's timers tick.",
@@ -224,7 +224,7 @@ def _parse_form(written: str, titles: dict[int, str]) -> BacktestForm:
         form = form._replace(use=tuple(filter(None, parts[5].split("+"))), fit=parts[6] == "1")
     except ValueError:
         return defaults
-    is_valid = 1 <= form.repeats <= MOST_REPEATS and all(
+    is_valid = 1 <= form.repeats <= MAX_REPEATS and all(
         length is None or (math.isfinite(length) and 0 <= length <= 1e5) for length in lengths
     )
     return form if is_valid and form.policy in titles else defaults

@@ -374,7 +374,7 @@ def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(
         raise AssertionError("a table was read")
 
     monkeypatch.setattr(pd, "read_parquet", read)
-    monkeypatch.setattr(archive, "MOST_READ_MB", 3.0)
+    monkeypatch.setattr(archive, "MAX_READ_MB", 3.0)
     other = Store(tmp_path / "other")
     # Two results of 200,000 values of 8 bytes each.
     with pytest.raises(StoreError, match="the tables of this archive have more than 3 MB"):

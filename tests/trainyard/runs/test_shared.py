@@ -145,7 +145,7 @@ def test_what_is_known_is_looked_up_once_in_a_while_and_only_on_request(
 def test_only_the_last_ones_are_at_hand(
     batches: SharedBatches, make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "_MOST_KEPT", 2)
+    monkeypatch.setattr(shared, "_MAX_CACHED", 2)
     first = batches.known("1", make)
     for key in "234":
         batches.known(key, make)

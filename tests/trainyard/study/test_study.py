@@ -8,7 +8,7 @@ import pytest
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.study.scenario import Scenario
-from trainyard.study.study import LONGEST_NAME, Study, labels
+from trainyard.study.study import MAX_NAME_LENGTH, Study, labels
 
 
 def study_of(scenario: Scenario, *texts: str, **more: Any) -> Study:
@@ -128,7 +128,7 @@ def test_names_of_policies_are_kept_with_them_and_change_no_result(scenario: Sce
     changed = named.choosing((specs[0], Spec.of("fifo", order="priority"), specs[2]))
     assert changed.names == named.names
     assert named.calling(0, named.names[1]).titles[1] == f"{named.names[1]} #2"
-    assert len(study.calling(0, "x" * 500).titles[0]) == LONGEST_NAME
+    assert len(study.calling(0, "x" * 500).titles[0]) == MAX_NAME_LENGTH
 
 
 @pytest.mark.parametrize("wrong", ["a", 3, [1], {"a": 1}])

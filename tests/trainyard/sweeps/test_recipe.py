@@ -10,7 +10,7 @@ from sim.errors import ParameterError, TrainyardError
 from tests.trainyard.sweeps.cases import CLUSTER, STUDY
 from trainyard.study import sweep as recipe
 from trainyard.study.study import Study
-from trainyard.study.sweep import MOST_CELLS, Axis, Cell, Sweep, axis_from_text
+from trainyard.study.sweep import MAX_CELLS, Axis, Cell, Sweep, axis_from_text
 
 LOADS = Axis("trace.load", (0.5, 1.0))
 SEEDS = Axis("seed", (3, 4, 5))
@@ -168,7 +168,7 @@ def test_empty_and_enormous_sweeps_are_refused() -> None:
         Sweep(STUDY, ())
     with pytest.raises(ParameterError, match="varies twice"):
         Sweep(STUDY, (SEEDS, SEEDS))
-    with pytest.raises(ParameterError, match=f"more than {MOST_CELLS:,}"):
+    with pytest.raises(ParameterError, match=f"more than {MAX_CELLS:,}"):
         Sweep(STUDY, (Axis("seed", tuple(range(60_000))),))
     with pytest.raises(ParameterError, match="needs 'study'"):
         Sweep.from_json({"axes": []})

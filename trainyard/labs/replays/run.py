@@ -199,7 +199,7 @@ def run_cell(
     -------
     Ran
         The numbers, with ``cell_cpu_s``: processor seconds for jobs, run and summary; and what the
-        allocator said of the run, at most `MOST_REMARKS` sentences.
+        allocator said of the run, at most `MAX_REMARKS` sentences.
 
     Raises
     ------

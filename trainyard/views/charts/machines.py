@@ -159,7 +159,7 @@ def machines(
     Parameters
     ----------
     grids : sequence of Grid
-        From top to bottom, at least one, together at most `MOST_CELLS` cells.
+        From top to bottom, at least one, together at most `MAX_CELLS` cells.
     labels : sequence of str
         From `row_labels`, from top to bottom.
     x : TimeAxis
@@ -300,7 +300,7 @@ def _strip(waiting: Waiting, x: TimeAxis, axis: str) -> tuple[list[Trace], dict[
 
 
 def thin_grids(grids: Sequence[Grid]) -> list[Grid]:
-    """Return grids of at most `MOST_CELLS` cells in total; neighboring bins are averaged."""
+    """Return grids of at most `MAX_CELLS` cells in total; neighboring bins are averaged."""
     cells = sum(grid.share.size for grid in grids)
     bins = grids[0].share.shape[1]
     each = next(
