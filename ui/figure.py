@@ -66,7 +66,7 @@ def draw(
         config |= {"modeBarButtons": [["toImage"]], "doubleClick": False, "scrollZoom": False}
     config["toImageButtonOptions"]["format"] = st.session_state.get(_FORMAT, FORMATS[0])
     alt = charts.visible(view.alt, _ALT)
-    themed_figure = view.shown(is_dark(), large=has_large_type())
+    themed_figure = view.with_theme(is_dark(), large=has_large_type())
     event = st.plotly_chart(themed_figure, key=key, config=config, alt=alt, **options)
     if is_bare:
         return event

@@ -338,7 +338,7 @@ def _open(item: Item) -> None:
         st.switch_page(
             "pages/plan.py", query_params=state.url_parameters() | {plan.ASKED: recipe.pack()}
         )
-    study = recipe.named(item.name)
+    study = recipe.with_name(item.name)
     session.window = None
     if not session.open(study) and not start.trace_is_gone(study, server.store()):
         session.displayed_study = study  # the page reports that its results are gone

@@ -696,12 +696,12 @@ JSON_KEYS: Final = _json_order()
 """The keys of `summary` in `--json`."""
 
 
-def compute_from_jobs(facts: JobFacts, known: Container[str] = ()) -> dict[str, Any]:
-    """Return the metrics that need only the jobs, without the `known` ones."""
+def compute_from_jobs(facts: JobFacts, computed: Container[str] = ()) -> dict[str, Any]:
+    """Return the metrics that need only the jobs, except those already `computed`."""
     return {
         name: metric.of_jobs(facts)
         for name, metric in METRICS.items()
-        if metric.of_jobs is not None and name not in known
+        if metric.of_jobs is not None and name not in computed
     }
 
 

@@ -138,7 +138,7 @@ class ProfileTable:
             sizes_by_key.setdefault((key.model, key.batch, key.gpu_type), set()).add(key.gpus)
         return {place: tuple(sorted(sizes)) for place, sizes in sizes_by_key.items()}
 
-    def cleaned(self) -> ProfileTable:
+    def clean(self) -> ProfileTable:
         """Return the table with three kinds of implausible throughputs corrected.
 
         Notes

@@ -158,7 +158,7 @@ class Profiled(Copies):
                 f" choose one of {', '.join(BUILT_IN)}."
             )
         chosen = self.own or built_in(self.table)
-        return chosen.cleaned() if self.cleaned else chosen
+        return chosen.clean() if self.cleaned else chosen
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         """Return sentences on fallbacks for jobs, and on the source of missing iterations."""

@@ -252,7 +252,7 @@ def test_what_is_exported_is_imported_but_for_results_that_others_would_see(
     browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path
 ) -> None:
     finish(pool, tiny)
-    browse(ANN, tiny.named("Mine"))
+    browse(ANN, tiny.with_name("Mine"))
     away = Store(tmp_path / "away")
     (mark,) = [one.id for one in library.items(pool.store, shelf(ANN))]
     data, damaged = archive.pack_items(pool.store, shelf(ANN), [mark])

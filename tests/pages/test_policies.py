@@ -120,7 +120,7 @@ def test_the_list_follows_what_compare_judges_by(visit: Open, pool: FakePool, ti
     assert "Results: average wait." in texts(app)
     rows = listed(app)
     for at, spec in enumerate(tiny.allocators):
-        entry = pool.store.get(pool.submit(tiny.repeated(at)[0]).key)
+        entry = pool.store.get(pool.submit(tiny.policy_scenarios(at)[0]).key)
         assert entry is not None
         assert rows[spec.name]["note"].startswith(words.time(entry.summary["wait_mean_s"]))
 
@@ -136,7 +136,7 @@ def test_stored_results_stand_in_the_list_and_in_the_detail(
     assert rows[base]["note"].endswith(" baseline")
     means = {}
     for at, spec in enumerate(tiny.allocators):
-        entry = pool.store.get(pool.submit(tiny.repeated(at)[0]).key)
+        entry = pool.store.get(pool.submit(tiny.policy_scenarios(at)[0]).key)
         assert entry is not None
         means[spec.name] = entry.summary["jct_mean_s"]
     for name, mean in means.items():

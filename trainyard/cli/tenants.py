@@ -132,7 +132,7 @@ def command_tenants(args: argparse.Namespace) -> None:
     reports: dict[str, TenantReport] = {}
     for policy_index, title in enumerate(study.titles):
         with Bar(title, sys.stderr) as bar:
-            result = run(study.repeated(policy_index)[0], trace=trace, progress=bar)
+            result = run(study.policy_scenarios(policy_index)[0], trace=trace, progress=bar)
         reports[title] = tenant_report(result, teams, cluster)
     if args.json:
         document = {
@@ -162,7 +162,9 @@ def _needed_quotas(args: argparse.Namespace, study: Study, trace: Trace) -> str:
         sys.stderr.write(f"Run {runs + 1}: {team or 'all teams together'}\n")
 
     limit_s = number("--wait-target", args.wait_target)
-    plan = plan_quotas(study.repeated(0)[0], trace, limit_s, args.tenant or "auto", print_run)
+    plan = plan_quotas(
+        study.policy_scenarios(0)[0], trace, limit_s, args.tenant or "auto", print_run
+    )
     if args.json:
         document = {
             "limit_s": plan.limit_s,

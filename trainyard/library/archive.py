@@ -86,7 +86,7 @@ def pack_items(store: Store, owner: str, ids: Sequence[str]) -> tuple[bytes, tup
             zipfile.ZIP_DEFLATED,
         )
         for key in whole:
-            for name, data in sorted(store.packed(key).items()):
+            for name, data in sorted(store.pack_files(key).items()):
                 file.writestr(zipfile.ZipInfo(f"runs/{key}/{name}"), data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue(), tuple(sorted({*complete_keys} - {*whole}))
 
@@ -98,7 +98,7 @@ def _is_undamaged(store: Store, key: str) -> bool:
         if entry is not None:
             entry.check()
     except StoreError:
-        store.spoiled(key)
+        store.discard_files(key)
         return False
     return entry is not None
 

@@ -107,14 +107,14 @@ def read_recipe(document: dict[str, Any]) -> Recipe:
 
 
 def traces(store: Store, owner: str) -> dict[str, str]:
-    """Return the traces that a browser can choose: samples, its uploads, those of its runs.
+    """Return the traces that a browser can choose: samples, its uploads, traces of its runs.
 
     Returns
     -------
     dict
         Source, as in `trainyard.study.scenario.TraceSpec` -> title.
     """
-    own_digests = store.index.owned(owner)
+    own_digests = store.index.owned_traces(owner)
     stored = {f"store:{one.digest}": one.name for one in store.traces()}
     titles_by_source = {f"sample:{name}": sample.title for name, sample in SAMPLES.items()}
     titles_by_source |= {
@@ -167,7 +167,9 @@ def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str
     TrainyardError
         If the library cannot be written.
     """
-    name, own = (recipe.base.name, recipe.named("")) if isinstance(recipe, Study) else ("", recipe)
+    name, own = (
+        (recipe.base.name, recipe.with_name("")) if isinstance(recipe, Study) else ("", recipe)
+    )
     recipe_hash = recipe_id(own)
     store.index.shelve(
         owner,
@@ -299,8 +301,7 @@ def label_item(
         )
     if tidy is not None and (len(tidy) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in tidy)):
         raise ParameterError(
-            f"At most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters fit. Use fewer or shorter"
-            " ones."
+            f"At most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters fit. Use fewer or shorter ones."
         )
     if not store.index.label(
         owner, study, name=None if name is None else _clean_line(name), tags=tidy
@@ -362,7 +363,7 @@ def _base_scenarios(recipe: Recipe) -> dict[str, Sequence[Scenario]]:
     if isinstance(recipe, FromHere):
         was = names[recipe.policy]
         return {was: (recipe.branch.was,), f"{was}, from here on": (recipe.branch.here,)}
-    return {name: study.repeated(at) for at, name in enumerate(names)}
+    return {name: study.policy_scenarios(at) for at, name in enumerate(names)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,17 +428,17 @@ def changes(store: Store, old: Item, new: Item) -> tuple[str, ...]:
         recipe if isinstance(recipe, Study) else recipe.study
         for recipe in (old.recipe(), new.recipe())
     ]
-    return tuple(study_changes(studies[0].named(""), studies[1].named(""), store))
+    return tuple(study_changes(studies[0].with_name(""), studies[1].with_name(""), store))
 
 
-def predecessor(found: Sequence[Item], at: int) -> Item | None:
+def predecessor(shelf_items: Sequence[Item], at: int) -> Item | None:
     """Return the previous comparison with the same title, which is most often its origin."""
-    item = found[at]
+    item = shelf_items[at]
     return (
         next(
             (
                 other
-                for other in found[at + 1 :]
+                for other in shelf_items[at + 1 :]
                 if (other.kind, other.title) == (item.kind, item.title)
             ),
             None,

@@ -342,7 +342,7 @@ def repeats_suffix(counts: pd.DataFrame) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as text in whole percent; in words below 1 %."""
+    """Return a share as text in whole percent, or as "less than 1 %"."""
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:,.0f} %"
 
 

@@ -230,11 +230,11 @@ def headlines(
         _headlines_against_site(outcomes, base, goals, missing, setting),
     )
     limits = [*_general_limits(outcomes, base, setting, explained), *common]
-    if setting.asked:
+    if setting.replaced_baseline:
         limits.append(
             Limit(
                 "clear",
-                f"Compared with {base.label}, because {setting.asked}, the baseline chosen, cannot"
+                f"Compared with {base.label}, because {setting.replaced_baseline}, the baseline chosen, cannot"
                 " run here.",
             )
         )
@@ -285,7 +285,7 @@ def _headlines_against_site(
     barred = base.replays and setting.past is not None and not setting.past.comparable
     if not barred or place < 0 or len(simulated) < 2:
         return None
-    without_recording = replace(setting, past=None, site="", asked="")
+    without_recording = replace(setting, past=None, site="", replaced_baseline="")
     return headlines(simulated, place, goals, missing=missing, setting=without_recording)
 
 

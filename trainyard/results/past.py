@@ -60,7 +60,7 @@ class Past:
         return self.level in LEVELS[:2]
 
     @property
-    def told(self) -> str:
+    def full_sentence(self) -> str:
         """The verdict as a sentence that names the policy."""
         return (
             f"{self.policy}, checked against the past, {self.sentence[:1].lower()}"
@@ -94,7 +94,7 @@ class Closeness(NamedTuple):
     believe_s: float
 
 
-def judged(policy: str, closeness: Closeness, missing: str) -> Past:
+def judge_closeness(policy: str, closeness: Closeness, missing: str) -> Past:
     """Return the verdict on a policy from its errors.
 
     Parameters

@@ -54,7 +54,7 @@ class SharedBatches(Generic[K, B]):
         self._entries: dict[K, _SharedBatch[B]] = {}
         grace.on_expiry(self._detach_all)
 
-    def known(self, key: K, make: Callable[[], B], *, look_up: bool = True) -> B:
+    def get_batch(self, key: K, make: Callable[[], B], *, look_up: bool = True) -> B:
         """Return a batch with its stored results, without running anything.
 
         Parameters
@@ -95,7 +95,7 @@ class SharedBatches(Generic[K, B]):
                 entry.batch.start()
             return entry.batch
 
-    def watched(self, key: K, watcher: str) -> B | None:
+    def watch(self, key: K, watcher: str) -> B | None:
         """Return the running batch with a key and let a session watch it, else None."""
         with self._lock:
             entry = self._entries.get(key)
@@ -110,7 +110,7 @@ class SharedBatches(Generic[K, B]):
             entry = self._entries.get(key)
             return entry is not None and entry.going and entry.stopped
 
-    def ended(self) -> list[tuple[K, B]]:
+    def ended_batches(self) -> list[tuple[K, B]]:
         """Return the ended batches in memory, with their keys."""
         with self._lock:
             return [

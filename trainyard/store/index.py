@@ -381,7 +381,7 @@ class Index:
         with self._read_connection() as connection:
             return set(connection.scalars(sa.select(OWNERS.c.owner).where(OWNERS.c.trace == trace)))
 
-    def owned(self, owner: str) -> set[str]:
+    def owned_traces(self, owner: str) -> set[str]:
         """Return the traces that a browser uploaded."""
         with self._read_connection() as connection:
             return set(connection.scalars(sa.select(OWNERS.c.trace).where(OWNERS.c.owner == owner)))

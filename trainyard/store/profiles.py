@@ -215,7 +215,7 @@ def _digest(content: bytes) -> str:
 @lru_cache(maxsize=8)
 def _load_stored(digest: str, root: str) -> ProfileTable:
     """Return the profile of a digest from a store, after verifying its content."""
-    stored = Store.at(root).get_profile(digest)
+    stored = Store.open(root).get_profile(digest)
     if stored is None:
         raise ParameterError(
             f"The profile {digest[:12]} is no longer on this machine. Upload its file"

@@ -215,7 +215,7 @@ class SizeQuestion(Document):
             for at, group in enumerate(groups)
         )
 
-    def at(self, size: Size) -> Study:
+    def study_at(self, size: Size) -> Study:
         """Return the study on a cluster of this size."""
         return replace(self.study, base=replace(self.study.base, cluster=self.cluster(size)))
 

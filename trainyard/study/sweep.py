@@ -273,7 +273,7 @@ class Sweep(Document):
                 break
         return tuple(points.values())
 
-    def at(self, point: SweepPoint) -> Study:
+    def study_at(self, point: SweepPoint) -> Study:
         """Return the study at a point.
 
         Raises
@@ -297,7 +297,7 @@ class Sweep(Document):
         studies: list[Study | TrainyardError] = []
         for point in self.points():
             try:
-                studies.append(self.at(point))
+                studies.append(self.study_at(point))
             except TrainyardError as error:
                 studies.append(error)
         for repeat in range(self.study.repeats):

@@ -139,7 +139,7 @@ def groups(
         figure,
         grouped_means.finding(compared.baseline, amount),
         data,
-        grouped_means.note(compared.baseline, repeats_suffix(compared.report.counts)),
+        grouped_means.caption(compared.baseline, repeats_suffix(compared.report.counts)),
     )
 
 

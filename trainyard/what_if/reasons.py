@@ -88,7 +88,7 @@ class WhyWaited(NamedTuple):
     stated: bool = True
 
     @property
-    def told(self) -> str:
+    def full_sentence(self) -> str:
         """The sentence with the length of the wait."""
         if self.waited_s < 1:
             return f"{self.sentence}."
@@ -160,13 +160,13 @@ def replay_statements(
         until_s = float(waits(book.line, job).t1.max(initial=0.0))
         given = replace(given, horizon_s=min(given.horizon_s, later(until_s, until_s)))
     witness = Witness(None if job is None else {job})
-    Simulator(book.trace, scenario.cluster, allocator, given, witness=witness.of(allocator)).run()
+    Simulator(book.trace, scenario.cluster, allocator, given, witness=witness.bind(allocator)).run()
     return tuple(witness.said)
 
 
 def _derived_reason(book: Book, job: int, pieces: Sequence[explore.WaitReason]) -> WhyWaited:
     """Return the reason derived from the run, for waits without a statement."""
-    needs, longest = book.wanted(job), max(pieces, key=lambda piece: piece.waited_s)
+    needs, longest = book.room_needs(job), max(pieces, key=lambda piece: piece.waited_s)
     waited_s = math.fsum(piece.waited_s for piece in pieces)
     if not needs.demand.gpus:
         return WhyWaited(longest.sentence, waited_s, len(pieces), stated=False)
@@ -287,7 +287,7 @@ class ReasonFormatter(Formatter):
             return str(self._names[int(value)])
         if format_spec == "instant":
             value = value.greatest if isinstance(value, _Extent) else value
-            return self._clock.at(value) if math.isfinite(value) else "no known instant"
+            return self._clock.format(value) if math.isfinite(value) else "no known instant"
         write = _FORMATTERS[format_spec]
         if not isinstance(value, _Extent):
             return write(value)

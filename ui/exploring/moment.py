@@ -165,14 +165,14 @@ def _draw_crosshair(explored: ExploredRuns, machine_map: MachineMap, at_s: float
     crosshair = Crosshair(
         machines.CHART,
         at_s,
-        clock.at(at_s),
+        clock.format(at_s),
         _step_s(explored),
         explored.window,
         (0.0, max(end_s, 1.0)),
         machine_map.panels,
         machine_map.names,
         points,
-        [clock.at(at) for at in points],
+        [clock.format(at) for at in points],
     )
     _MOUNT(
         key=_INSTANT,
@@ -275,7 +275,7 @@ def _instant(explored: ExploredRuns, queue: pd.DataFrame) -> float:
         st.caption(
             words.plain(
                 f"Second {visible(url_text, 20)} of the link is outside these runs, which end at"
-                f" {clock.at(end_s - 1)}. Shown: {clock.at(at_s)}."
+                f" {clock.format(end_s - 1)}. Shown: {clock.format(at_s)}."
             )
         )
     return at_s
@@ -460,7 +460,7 @@ def _on_job_typed(book: Book) -> None:
 def _job_rows(book: Book, table: pd.DataFrame) -> pd.DataFrame:
     """Return the table of jobs with readable titles, times and ids."""
     texts = table.assign(
-        submit_s=table["submit_s"].map(book.clock.at), slowdown=table["slowdown"].round(2)
+        submit_s=table["submit_s"].map(book.clock.format), slowdown=table["slowdown"].round(2)
     )
     columns = {
         name: title for name, title in _JOB_COLUMNS.items() if name != "gpus" or book.cluster.gpus

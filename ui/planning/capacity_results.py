@@ -207,7 +207,7 @@ def _draw_compare_buttons(question: SizeQuestion, answers: Sequence[PolicyAnswer
                 icon=":material/compare_arrows:",
                 help="Uses this cluster size in your scenario.",
             ):
-                state.session().open(question.at(size))
+                state.session().open(question.study_at(size))
                 st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 

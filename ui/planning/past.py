@@ -53,7 +53,7 @@ class BacktestForm(NamedTuple):
 
     def check(self, study: Study) -> Check:
         """Return the backtest of a study with these values."""
-        scenario = study.repeated(self.policy)[0]
+        scenario = study.policy_scenarios(self.policy)[0]
         return Check(
             scenario,
             self.repeats,
@@ -350,11 +350,11 @@ def _notes(report: BacktestReport) -> list[str]:
         return []
     split, clock = report.split, RunClock(state.epoch())
     notes = [
-        f"Judged: jobs submitted from {clock.at(max(split.judge_s, split.warm_s))};"
-        f" warm-up: before {clock.at(split.warm_s)}."
+        f"Judged: jobs submitted from {clock.format(max(split.judge_s, split.warm_s))};"
+        f" warm-up: before {clock.format(split.warm_s)}."
     ]
     if report.opens_s:
-        notes.append(f"Until {clock.at(report.opens_s)} jobs run as recorded.")
+        notes.append(f"Until {clock.format(report.opens_s)} jobs run as recorded.")
     if report.repeats > 1:
         low, high = report.judged.low, report.judged.high
         notes.append(

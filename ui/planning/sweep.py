@@ -242,7 +242,7 @@ def _draw_point_choice(findings: SweepFindings) -> None:
             icon=":material/push_pin:",
             help="Replaces your scenario by this point and opens Compare.",
         ):
-            state.session().open(findings.sweep.at(points[index]))
+            state.session().open(findings.sweep.study_at(points[index]))
             st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 

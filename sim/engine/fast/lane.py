@@ -115,7 +115,7 @@ def _machine_obstacles(
 def _preemption_obstacles(
     trace: Trace, pools: Sequence[NodePool], overheads: Overheads
 ) -> Iterator[tuple[str, bool]]:
-    """Yield (reason, holds) pairs for runs whose preemption the loops do not support."""
+    """Yield (reason, holds) pairs for preemption that the loops do not support."""
     yield "jobs are stopped, and nodes differ in their type", len(pools) > 1
     costs = overheads.start_s or overheads.restart_s or overheads.overlap_s
     yield "jobs are stopped, and a start or a restart takes time", bool(costs)

@@ -35,7 +35,7 @@ def test_scenarios_share_seeds_and_come_seed_by_seed(scenario: Scenario) -> None
         ("fifo", 6),
         ("fifo:backfill=first_fit", 6),
     ]
-    assert [one.seed for one in study.repeated(1)] == [5, 6]
+    assert [one.seed for one in study.policy_scenarios(1)] == [5, 6]
     assert all(
         replace(one, allocator=study.base.allocator, seed=5) == study.base
         for one in study.scenarios()

@@ -31,7 +31,7 @@ def test_a_grid_has_every_combination_with_the_last_axis_fastest() -> None:
 
 def test_a_point_is_the_comparison_with_its_values() -> None:
     sweep = Sweep(STUDY, (LOADS, SEEDS, Axis("allocator.head", ("skip",))))
-    study = sweep.at(sweep.points()[2])
+    study = sweep.study_at(sweep.points()[2])
     assert (study.base.trace.load, study.base.seed) == (0.5, 5)
     assert [spec.values.get("backfill") for spec in study.allocators] == ["first_fit", "first_fit"]
 
@@ -223,6 +223,9 @@ def test_as_many_points_are_drawn_as_there_are_without_trying_forever() -> None:
 def test_values_that_are_tables_come_through_json() -> None:
     plain = {"study": STUDY.to_json(), "axes": {"cluster": [CLUSTER.to_json(), "1x1:v100"]}}
     sweep = Sweep.from_json(plain)
-    assert [sweep.at(point).base.cluster.gpus for point in sweep.points()] == [CLUSTER.gpus, 1]
+    assert [sweep.study_at(point).base.cluster.gpus for point in sweep.points()] == [
+        CLUSTER.gpus,
+        1,
+    ]
     with pytest.raises(ParameterError, match="no scenario can hold"):
         Axis("seed", (float("nan"),))

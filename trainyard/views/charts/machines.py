@@ -379,9 +379,9 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
 def _down_bars(grid: Grid, labels: Sequence[str], x: TimeAxis) -> list[Trace]:
     """Return the hatched spells of downtime as one trace; empty without any."""
     bins = grid.down.shape[1]
-    found = spells(grid.down)
-    order = np.argsort(found[:, 1] - found[:, 2], kind="stable")[:MAX_DOWN_SPELLS]
-    row, first, last = found[np.sort(order)].T
+    down_spells = spells(grid.down)
+    order = np.argsort(down_spells[:, 1] - down_spells[:, 2], kind="stable")[:MAX_DOWN_SPELLS]
+    row, first, last = down_spells[np.sort(order)].T
     edge_s = np.linspace(x.t0_s, x.t1_s, bins + 1)
     begin, end = (x.place(edge_s[at]).astype(np.float64) for at in (first, last))
     pattern = {
