@@ -182,7 +182,7 @@ _OUTCOMES: Final = (
 _TIMES: Final = (
     Metric(
         "jct_mean_s",
-        "Average time to finish",
+        "Average completion time",
         "s",
         "Mean JCT: finish minus submission, over completed jobs.",
         "lower",

@@ -113,7 +113,7 @@ def test_a_policy_that_cannot_run_the_example_says_why(
 def test_the_list_follows_what_compare_judges_by(visit: Open, pool: FakePool, tiny: Study) -> None:
     finish(pool, tiny)
     app = visit("policies", tiny)
-    assert "Results: average time to finish." in texts(app)
+    assert "Results: average completion time." in texts(app)
     app.query_params["goal"] = "wait_mean_s"
     app.run()
     sound(app)

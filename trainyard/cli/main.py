@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "run": ("run:add_run", "simulate a trace under one or more policies"),
     "export": ("export:add_export", "write a what-if as a patch for your scheduler"),
     "backtest": ("backtest:add_backtest", "check a policy against the recorded waits"),
-    "tenants": ("tenants:add_tenants", "show GPUs each team used, borrowed and lacked"),
+    "tenants": ("tenants:add_tenants", "show GPUs each tenant used, borrowed and lacked"),
     "replay": ("replay:add_replay", "repeat the published comparison of a paper"),
     "sweep": ("sweep:add_sweep", "run a scenario under many settings"),
     "plan": ("plan:add_plan", "find the fewest nodes that meet a target"),

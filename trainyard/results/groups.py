@@ -19,7 +19,7 @@ from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.outcomes import StudyResults
 from trainyard.text import change, plural, with_en_dash
 
-GROUP_METRICS: Final[Mapping[str, str]] = {"jct": "average time to finish", "wait": "average wait"}
+GROUP_METRICS: Final[Mapping[str, str]] = {"jct": "average completion time", "wait": "average wait"}
 """Metric averaged over a group -> its name; the wait is JCT minus the time with a grant."""
 MAX_GROUPS: Final = 12
 _COLUMNS: Final = {

@@ -45,7 +45,7 @@ class _Phrase(NamedTuple):
 
 _PHRASES: Final[Mapping[str, _Phrase]] = {
     "jct_mean_s": _Phrase(
-        "average time to finish",
+        "average completion time",
         "the average job is done",
         "in ",
         "{one} and {other} finish the average job in the same time.",
@@ -234,8 +234,8 @@ def headlines(
         limits.append(
             Limit(
                 "clear",
-                f"Compared with {base.label}, because {setting.replaced_baseline}, the baseline chosen, cannot"
-                " run here.",
+                f"Compared with {base.label}: the chosen baseline {setting.replaced_baseline}"
+                " cannot run here.",
             )
         )
     return Headlines(

@@ -111,7 +111,7 @@ class WorkerPool(RunQueue):
             return {name for run in runs for name in run.watchers}
 
     def stop(self, watcher: str, source: str = "") -> None:
-        """Detach a session from its comparisons; with `source` only from comparisons of one trace."""
+        """Detach a session from its comparisons; with `source` only from those on one trace."""
         with self.lock:
             submissions = [one for run in self._runs() for one in run.submissions]
         for one in submissions:

@@ -122,7 +122,7 @@ def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
         of[0],
         charts.jct_cdf(frames, look, missing, picture.title),
         of[1],
-        lambda: stack_frames(frames, {"share": "Share of jobs", "jct_s": "Time to finish (s)"}),
+        lambda: stack_frames(frames, {"share": "Share of jobs", "jct_s": "Completion time (s)"}),
     )
 
 
@@ -134,7 +134,7 @@ def _parts(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
             for label, (runs, at) in _labels(places).items()
         ]
     )
-    columns = {"policy": "Policy", "jct_s": "Average time to finish (s)"} | {
+    columns = {"policy": "Policy", "jct_s": "Average completion time (s)"} | {
         part.column: f"{part.name.capitalize()} (s)" for part in charts.PARTS
     }
     figure = charts.decomposition(table, picture.title)

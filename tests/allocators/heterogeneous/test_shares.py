@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from allocators.heterogeneous.timeshare.problem import (
     Problem,
     agnostic,
-    isolated_shares,
     isolated_rates,
+    isolated_shares,
     normal_rates,
     progress,
     proportional,

@@ -103,7 +103,7 @@ def test_the_first_that_can_run_stands_in_for_a_baseline_that_cannot(
     assert said.baseline == "FIFO"
     assert (
         said.first_headline.also[-1]
-        == "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here."
+        == "Compared with FIFO: the chosen baseline Greedy elastic cannot run here."
     )
     assert said.changes.keys() == {"SRTF"}
     # What was asked for stays.

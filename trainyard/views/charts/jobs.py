@@ -235,7 +235,7 @@ def winners(
         "tickvals": list(ticks),
         "ticktext": list(ticks.values()),
         "range": [-most * 1.02, most * 1.02],
-        "title": {"text": "Time to finish, relative to the baseline"},
+        "title": {"text": "Completion time, relative to the baseline"},
     }
     y = {"rangemode": "tozero", "title": {"text": "jobs"}}
     drawn = figure(
@@ -277,7 +277,7 @@ def dumbbell(
     style: Style,
     baseline: str,
     title: str = "",
-    axis: str = "average time to finish",
+    axis: str = "average completion time",
 ) -> go.Figure:
     """Draw one value per group and policy, joined to the baseline's, with intervals.
 
@@ -508,7 +508,7 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
         "showgrid": False,
     }
     x_axis = {
-        "title": {"text": f"average time to finish, {unit}"},
+        "title": {"text": f"average completion time, {unit}"},
         "range": [0, (longest or 1.0) / unit_s * 1.14],
     }
     legend_px, bars = (

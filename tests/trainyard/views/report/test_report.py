@@ -212,9 +212,7 @@ def test_a_report_says_who_stands_in_for_the_baseline(store: Store) -> None:
         tiny, allocators=(Spec("greedy_elastic"), Spec("fifo"), Spec("srtf")), baseline=0
     )
     words = Page(offline_html(outcomes.gather(asked, store), store, created=CREATED)).words
-    assert (
-        "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here." in words
-    )
+    assert "Compared with FIFO: the chosen baseline Greedy elastic cannot run here." in words
     assert "Greedy elastic (baseline chosen, cannot run here); FIFO (baseline); SRTF" in words
 
 
