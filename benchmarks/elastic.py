@@ -59,7 +59,7 @@ def draw_jobs(
 
 
 def draw_program(jobs: int, units: int, sizes: tuple[int, ...], seed: int) -> SizeProgram:
-    """Draw the program of one slot in which waiting jobs can be left out."""
+    """Draw the program of one slot that can leave out waiting jobs."""
     drawn, capacity = draw_jobs(jobs, units, sizes, seed)
     worth = values("remaining", drawn, LOOKAHEAD_S)
     return SizeProgram(
