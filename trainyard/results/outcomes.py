@@ -428,7 +428,7 @@ def outcome(shown: StudyResults, at: int) -> Outcome:
 def _fill_summary(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
     """Return a summary with metrics that an older version did not store, derived from the jobs."""
     facts = JobFacts(jobs, float(summary["end_s"]), mask)
-    return {**compute_from_jobs(facts, known=summary), **summary}
+    return {**compute_from_jobs(facts, computed=summary), **summary}
 
 
 def _drop_unpriced_costs(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
