@@ -35,10 +35,10 @@ LIMITS: Final[Mapping[str, int]] = {
 }
 
 COUNTS: Final = ("identifiers", "words of docs")
-"""Measures of which every text read is a hit."""
+"""Measures that count texts instead of a share of hits."""
 MAX_SENTENCE_WORDS: Final = 40
 MIN_SPACES: Final = 4
-"""A string with as many spaces is a message or another text to read."""
+"""A string with at least this number of spaces is read as a message."""
 
 PERSONS: Final = re.compile(r"\b(who|whoever|nobody|somebody)\b", re.IGNORECASE)
 VAGUE: Final = re.compile(
@@ -173,7 +173,7 @@ def read_page(path: Path, root: Path = ROOT) -> Iterator[Finding]:
 
 
 def all_places(root: Path = ROOT) -> list[str]:
-    """Return the places that the limits cover: all but tests, with the pages at the root."""
+    """Return the places that the limits cover: all except tests, and the pages at the root."""
     return [*PRODUCT, *AROUND, "docs", "sample_traces", *(one.name for one in root.glob("*.md"))]
 
 

@@ -1,4 +1,4 @@
-"""Generate pages and tables from the code: contract, policies, metrics and README's policies."""
+"""Generate pages and tables from code: contract, policies, metrics, and README's policies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ELSEWHERE: Final = frozenset(
     {"ContractError", "JobId", "Node", "ParamInfo", "ParameterError", "Ruled", "SolverError"}
     | {"Value"}
 )
-"""Public types of the contract that need no section."""
+"""Public types of the contract without a section."""
 OWN: Final = {name: cls for name, cls in REGISTRY.items() if name not in PACKAGES}
 """Policies of this project; other packages document theirs."""
 FAMILIES: Final = {
@@ -71,14 +71,16 @@ def contract_page() -> str:
         "Generated from `sim.contract` by `scripts/reference.py`. To write a policy step by step:"
         " [add an allocator](../how-to/add-an-allocator.md).",
         "",
-        *_paragraphs(contract.__doc__),
+        *_join_paragraphs(contract.__doc__),
     ]
     for title, names in CONTRACT.items():
         lines += ["", f"## {title}"]
         for name in names:
-            lines += ["", f"### `{name}`", "", *_described(getattr(contract, name))]
+            lines += ["", f"### `{name}`", "", *_describe_object(getattr(contract, name))]
             if name == "Needs":
-                lines += _words("reads", contract.READS) + _words("requires", contract.REQUIRES)
+                lines += _list_words("reads", contract.READS) + _list_words(
+                    "requires", contract.REQUIRES
+                )
     return "\n".join(lines) + "\n"
 
 
@@ -91,21 +93,24 @@ def policies_page() -> str:
         "",
         "| goal | policies |",
         "|---|---|",
-        *(f"| {goal} | {', '.join(names)} |" for goal, names in _by_goal().items()),
+        *(f"| {goal} | {', '.join(names)} |" for goal, names in _names_by_goal().items()),
         "",
         "These parameters mean the same in every policy that lists them as shared:",
         "",
-        *(f"- `{info.name}`{_range(info)}: {_plain(info.help)}" for info in _shared()),
+        *(
+            f"- `{info.name}`{_values_text(info)}: {_join_lines(info.help)}"
+            for info in _shared_parameters()
+        ),
     ]
     for family, names in families().items():
         lines += ["", f"## For {family}"]
         for name in names:
             if f"### `{name}`" not in lines:
-                lines += ["", f"### `{name}`", "", *_policy(name)]
+                lines += ["", f"### `{name}`", "", *_describe_policy(name)]
     return "\n".join(lines) + "\n"
 
 
-def _by_goal() -> dict[str, list[str]]:
+def _names_by_goal() -> dict[str, list[str]]:
     """Return the names of the policies of each main goal."""
     goals: dict[str, list[str]] = {}
     for name in OWN:
@@ -114,16 +119,16 @@ def _by_goal() -> dict[str, list[str]]:
 
 
 def families() -> dict[str, list[str]]:
-    """Return the policies by what they are for, in the order of the registry."""
-    found: dict[str, list[str]] = {label: [] for label in FAMILIES.values()}
+    """Return family -> policies, in the order of the registry."""
+    by_family: dict[str, list[str]] = {label: [] for label in FAMILIES.values()}
     for name, cls in OWN.items():
         family = cls.__module__.split(".")[1]
         nested = isinstance(make(Spec(name)), Composite)
         if not (nested and family == "queue"):
-            found[FAMILIES[family]].append(name)
+            by_family[FAMILIES[family]].append(name)
         if nested:
-            found[FAMILIES["nested"]].append(name)
-    return found
+            by_family[FAMILIES["nested"]].append(name)
+    return by_family
 
 
 def policies_table() -> str:
@@ -151,48 +156,46 @@ def pages() -> dict[Path, str]:
     return {
         reference / "contract.md": contract_page(),
         reference / "policies.md": policies_page(),
-        reference / "metrics.md": _with_table(reference / "metrics.md", metrics_table()),
-        ROOT / "README.md": _with_table(ROOT / "README.md", policies_table()),
+        reference / "metrics.md": _replace_table(reference / "metrics.md", metrics_table()),
+        ROOT / "README.md": _replace_table(ROOT / "README.md", policies_table()),
     }
 
 
-def _with_table(page: Path, table: str) -> str:
-    """Return a page in which a table replaces the one with the same head."""
+def _replace_table(page: Path, table: str) -> str:
+    """Return the page with the table of equal head replaced."""
     head = re.escape(table.partition("\n")[0])
     text = page.read_text(encoding="utf-8")
     return re.sub(rf"^{head}\n(\|.*\n)*", lambda _: f"{table}\n", text, flags=re.MULTILINE)
 
 
-def _policy(name: str) -> Iterator[str]:
-    made: Allocator = make(Spec(name))
-    card, needs = made.card, made.needs
+def _describe_policy(name: str) -> Iterator[str]:
+    """Yield the lines of a policy: its card, needs and parameters."""
+    policy: Allocator = make(Spec(name))
+    card, needs = policy.card, policy.needs
     yield f"**{card.title}.** {card.what} {card.cost} {card.limits}"
     yield ""
     yield f"Source: {card.source}. Certainty: {card.certainty}."
-    words = [*sorted(needs.reads), *sorted(needs.requires)]
-    if words:
+    if words := [*sorted(needs.reads), *sorted(needs.requires)]:
         yield f"Needs {', '.join(f'`{word}`' for word in words)}."
-    shared = {(info.name, info.help) for info in _shared()}
+    shared = {(info.name, info.help) for info in _shared_parameters()}
     declared = parameters(REGISTRY[name])
-    common = [info for info in declared if (info.name, info.help) in shared]
-    if common:
+    if common := [info for info in declared if (info.name, info.help) in shared]:
         yield ""
-        yield f"Shared parameters: {', '.join(map(_setting, common))}."
-    own = [info for info in declared if info not in common]
-    if own:
+        yield f"Shared parameters: {', '.join(map(_default_text, common))}."
+    if own := [info for info in declared if info not in common]:
         yield ""
         for info in own:
-            yield f"- {_setting(info)}{_range(info)}: {_plain(info.help)}"
+            yield f"- {_default_text(info)}{_values_text(info)}: {_join_lines(info.help)}"
 
 
-def _shared() -> list[ParamInfo]:
-    """Return the parameters that several policies declare with one meaning."""
-    found = {(info.name, info.help): info for cls in OWN.values() for info in parameters(cls)}
+def _shared_parameters() -> list[ParamInfo]:
+    """Return the parameters with equal help in several policies."""
+    unique = {(info.name, info.help): info for cls in OWN.values() for info in parameters(cls)}
     times = Counter((info.name, info.help) for cls in OWN.values() for info in parameters(cls))
-    return [info for key, info in found.items() if times[key] >= _MIN_SHARED]
+    return [info for key, info in unique.items() if times[key] >= _MIN_SHARED]
 
 
-def _range(info: ParamInfo) -> str:
+def _values_text(info: ParamInfo) -> str:
     """Return the values of a parameter in brackets; "" if default or help states them."""
     values = [f"`{choice}`" for choice in info.choices if f"{choice}: " not in info.help]
     if info.kind == "file":
@@ -206,17 +209,17 @@ def _range(info: ParamInfo) -> str:
     return f" ({', '.join(values)})" if values else ""
 
 
-def _setting(info: ParamInfo) -> str:
-    """Return a parameter with its default, as the command line takes it."""
+def _default_text(info: ParamInfo) -> str:
+    """Return a parameter with its default, in the form of the command line."""
     return f"`{Spec.of('x', **{info.name: info.default})}`".replace("`x:", "`")
 
 
-def _described(thing: Any) -> list[str]:
-    """Return the text of a docstring, and a list of its fields and methods."""
+def _describe_object(thing: Any) -> list[str]:
+    """Return the docstring of an object, with a list of its fields and methods."""
     text = cleandoc(thing.__doc__ or "")
-    lines = _paragraphs(text.split("\nParameters\n")[0])
-    rows = [f"- `{names}`: {_plain(what)}" for names, what in _fields(text)]
-    named = {name for names, _ in _fields(text) for name in names.split(", ")}
+    lines = _join_paragraphs(text.split("\nParameters\n")[0])
+    rows = [f"- `{names}`: {_join_lines(what)}" for names, what in _read_fields(text)]
+    named = {name for names, _ in _read_fields(text) for name in names.split(", ")}
     if isinstance(thing, type):
         fields = [
             f"`{name}: {getattr(kind, '__forward_arg__', kind)}`"
@@ -225,14 +228,15 @@ def _described(thing: Any) -> list[str]:
         ]
         lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
         rows += [
-            f"- `{_called(name, value)}`: {_plain(_first(value))}"
+            f"- `{_call_text(name, value)}`: {_join_lines(_summary(value))}"
             for name, value in vars(thing).items()
             if not name.startswith("_") and name not in named and isinstance(value, _METHODS)
         ]
     return [*lines, "", *rows] if rows else lines
 
 
-def _called(name: str, value: Any) -> str:
+def _call_text(name: str, value: Any) -> str:
+    """Return a method with its arguments, or the name of a property."""
     if isinstance(value, property):
         return name
     function = getattr(value, "__func__", value)
@@ -240,29 +244,32 @@ def _called(name: str, value: Any) -> str:
     return f"{name}({', '.join(arguments)})"
 
 
-def _first(value: Any) -> str:
+def _summary(value: Any) -> str:
+    """Return the docstring summary of a method or property."""
     target = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     return cleandoc(target.__doc__ or "").split("\n\n")[0]
 
 
-def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """Walk the parameters of a docstring, as (names, description)."""
+def _read_fields(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the parameters of a docstring as (names, description)."""
     body = text.partition("\nParameters\n")[2].partition("\n\n")[0]
-    for found in re.finditer(r"^([\w, ]+) :[^\n]*\n((?:    [^\n]*\n?)+)", body, re.MULTILINE):
-        yield found[1], found[2]
+    for match in re.finditer(r"^([\w, ]+) :[^\n]*\n((?:    [^\n]*\n?)+)", body, re.MULTILINE):
+        yield match[1], match[2]
 
 
-def _words(field: str, known: Mapping[str, str]) -> list[str]:
-    rows = [f"- `{word}`: {meaning}" for word, meaning in known.items()]
+def _list_words(field: str, meanings: Mapping[str, str]) -> list[str]:
+    """Return the list of a field's words with their meanings."""
+    rows = [f"- `{word}`: {meaning}" for word, meaning in meanings.items()]
     return ["", f"Words of `{field}`:", "", *rows]
 
 
-def _plain(text: str) -> str:
+def _join_lines(text: str) -> str:
     """Return a docstring or help text as one line of Markdown."""
     return " ".join(text.replace("``", "`").split())
 
 
-def _paragraphs(text: str | None) -> list[str]:
+def _join_paragraphs(text: str | None) -> list[str]:
+    """Return the paragraphs of a docstring, one line each."""
     parts = cleandoc(text or "").replace("``", "`").split("\n\n")
     return "\n\n".join(" ".join(part.split()) for part in parts).split("\n")
 

@@ -119,7 +119,7 @@ def summarize_repeats(repeats: Sequence[Measures]) -> RepeatSpread:
         # A figure that no repeat has stays NaN.
         return Measures(*(float(reduce(column)) if len(column) else math.nan for column in columns))
 
-    return RepeatSpread(*map(reduce_columns, (np.mean, np.min, np.max)))
+    return RepeatSpread(reduce_columns(np.mean), reduce_columns(np.min), reduce_columns(np.max))
 
 
 def repeat_floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
