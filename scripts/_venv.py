@@ -40,7 +40,8 @@ def requirement_files(root: Path, name: str) -> list[Path]:
     """Return a requirement file, followed by the files that it includes with ``-r``."""
     files = [root / name]
     for line in files[0].read_text(encoding="utf-8").splitlines():
-        if included := re.match(r"-r\s+(\S+)", line):
+        included = re.match(r"-r\s+(\S+)", line)
+        if included:
             files += requirement_files(root, included.group(1))
     return files
 
@@ -76,14 +77,15 @@ def prepare(name: str, root: Path = ROOT, home: Path = HOME) -> Path:
     SystemExit
         If Python is too old, or the environment or the packages cannot be installed.
     """
-    if reason := refusal(sys.version_info[:3]):
+    reason = refusal(sys.version_info[:3])
+    if reason:
         raise SystemExit(reason)
     wanted = fingerprint(root, name, sys.version_info[:2])
     python = interpreter(home)
     if is_current(home, name, wanted):
         return python
     if not _has_pip(python):
-        _create_environment(home)
+        _create(home)
     print(
         f"Installing the packages of {name} into {home.name}; the first time takes a minute or"
         " two.",
@@ -124,7 +126,7 @@ def _has_pip(python: Path) -> bool:
     )
 
 
-def _create_environment(home: Path) -> None:
+def _create(home: Path) -> None:
     """Create an empty environment with pip."""
     print(f"Creating a virtual environment in {home.name}.", flush=True)
     try:

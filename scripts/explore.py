@@ -98,7 +98,8 @@ def explore_engines(seed: int, budget: Budget) -> int:
     from tests.properties.test_engines import check_engines
     from trainyard.runs import engines
 
-    if remark := engines.warm():
+    remark = engines.warm()
+    if remark:
         raise SystemExit(remark)
     return explore_seeds(check_engines, seed, budget)
 

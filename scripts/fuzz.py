@@ -361,7 +361,8 @@ def try_inputs(
             rng = random.Random(f"{seed}/{at}")
             kind = only or rng.choice(kinds)
             signal.alarm(_PATIENCE_S)
-            if wrong := fault(pages, kind, rng, limits[2]):
+            wrong = fault(pages, kind, rng, limits[2])
+            if wrong:
                 key = f"{kind}: {wrong}".replace("\n", " ").partition(": '")[0]
                 if key not in lines:
                     print(f"input {at}, {kind}: {wrong}", flush=True)

@@ -175,14 +175,17 @@ def _describe_policy(name: str) -> Iterator[str]:
     yield f"**{card.title}.** {card.what} {card.cost} {card.limits}"
     yield ""
     yield f"Source: {card.source}. Certainty: {card.certainty}."
-    if words := [*sorted(needs.reads), *sorted(needs.requires)]:
+    words = [*sorted(needs.reads), *sorted(needs.requires)]
+    if words:
         yield f"Needs {', '.join(f'`{word}`' for word in words)}."
     shared = {(info.name, info.help) for info in _shared_parameters()}
     declared = parameters(REGISTRY[name])
-    if common := [info for info in declared if (info.name, info.help) in shared]:
+    common = [info for info in declared if (info.name, info.help) in shared]
+    if common:
         yield ""
         yield f"Shared parameters: {', '.join(map(_default_text, common))}."
-    if own := [info for info in declared if info not in common]:
+    own = [info for info in declared if info not in common]
+    if own:
         yield ""
         for info in own:
             yield f"- {_default_text(info)}{_values_text(info)}: {_join_lines(info.help)}"

@@ -138,7 +138,7 @@ class Decided:
         nodes = [node for pool_index in self.demand(job).pools for node in pools[pool_index].nodes]
         return int(self.free[nodes].sum()) if nodes else 0
 
-    def restrict(
+    def narrowed(
         self, belongs: Callable[[JobId], bool], elsewhere: NDArray[np.bool_] | None
     ) -> Decided:
         """Return the state seen by an inner policy that has some of the jobs and nodes."""
@@ -146,7 +146,7 @@ class Decided:
             self, belongs=lambda job: self.belongs(job) and belongs(job), elsewhere=elsewhere
         )
 
-    def with_demands(self, demand_of: Callable[[JobId], Demand]) -> Decided:
+    def made_of(self, demand_of: Callable[[JobId], Demand]) -> Decided:
         """Return the state for an inner policy under which jobs have other demands."""
         return replace(self, demand_of=demand_of)
 

@@ -187,7 +187,7 @@ class Quotas(Allocator):
         if job not in state.hidden:
             visible = state.visible
             return self._inner_policy().allocator.explain(
-                decided.restrict(lambda one: one in visible, None), job
+                decided.narrowed(lambda one: one in visible, None), job
             )
         return state.reason(job)
 

@@ -182,7 +182,7 @@ class Partition(Allocator):
             return None
         part, home = self._parts[code], self._home
         reason = part.inside.allocator.explain(
-            decided.restrict(lambda one: home.get(one) == code, part.elsewhere), job
+            decided.narrowed(lambda one: home.get(one) == code, part.elsewhere), job
         )
         if reason is None or part.name == "none":
             return reason

@@ -639,7 +639,7 @@ def headline_of(
             context,
             references=references,
             past=backtest,
-            asked="" if same_baseline else whole_study.labels[whole_study.baseline],
+            replaced_baseline="" if same_baseline else whole_study.labels[whole_study.baseline],
         )
     return headline(tuple(outcomes.values()), study.baseline, setting=context)
 

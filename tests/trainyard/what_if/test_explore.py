@@ -329,5 +329,5 @@ def test_instants() -> None:
         "day 4, 14:20",
     ]
     assert RunClock(seconds=True).format(3661) == "day 1, 01:01:01"
-    assert RunClock("2020-02-28T12:00:00").after(86_400.0, 80_000.0) == "12:00"
+    assert RunClock("2020-02-28T12:00:00").format_after(86_400.0, 80_000.0) == "12:00"
     assert RunClock("2020-02-28T12:00:00").format(1e18).startswith("day 11,574,")
