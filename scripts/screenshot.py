@@ -12,6 +12,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal
 
@@ -57,11 +58,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", metavar="FOLDER", type=Path, help="save every page here instead")
     folder: Path | None = parser.parse_args(arguments).all
-    with (
-        tempfile.TemporaryDirectory() as store,
-        serving(Path(store) / "store") as address,
-        sync_playwright() as playwright,
-    ):
+    with ExitStack() as stack:
+        store = Path(stack.enter_context(tempfile.TemporaryDirectory()), "store")
+        address = stack.enter_context(serving(store))
+        playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         if folder is not None:
             save_album(browser, address, folder)
