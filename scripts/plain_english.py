@@ -23,12 +23,12 @@ from scripts.size import AROUND, PRODUCT, Measure, package_of, syntax_nodes  # n
 
 # Measure -> the most hits. A limit falls whenever fewer are reached; it never rises.
 LIMITS: Final[Mapping[str, int]] = {
-    "docstrings": 1_346,
-    "module docstrings": 126,
-    "messages": 257,
-    "names": 308,
-    "participles": 608,
-    "identifiers": 4_862,
+    "docstrings": 19,
+    "module docstrings": 5,
+    "messages": 8,
+    "names": 14,
+    "participles": 14,
+    "identifiers": 248,
     "docs": 160,
     "long sentences": 106,
     "words of docs": 80_258,
