@@ -8,12 +8,12 @@ from time import process_time
 
 import numpy as np
 import pulp
-from allocators.heterogeneous.timeshare.problem import Problem, Shares, normal_rates
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from allocators.heterogeneous.timeshare.linear import LinearProgram, solve
 from allocators.heterogeneous.timeshare.matching import WAITS, allox
+from allocators.heterogeneous.timeshare.problem import Problem, Shares, normal_rates
 from allocators.heterogeneous.timeshare.shares import OBJECTIVES
 from benchmarks.unit import print_figures
 from sim.perf.measured import built_in

@@ -77,8 +77,7 @@ class TimedStore(Store):
         self._measure(partial(super().put_numbers, key, summary, scenario))
 
     def numbers(self, *args: Any, **kwargs: Any) -> dict[str, Mapping[str, Any]]:
-        work = partial(super().numbers, *args, **kwargs)
-        return dict(self._measure(work))
+        return dict(self._measure(partial(super().numbers, *args, **kwargs)))
 
 
 def run_sweep(where: str, servers: Sequence[psutil.Process] = ()) -> dict[str, float]:

@@ -43,8 +43,9 @@ def run_with_checks(python: Path, arguments: Sequence[str]) -> int:
 
 def run_pytest(python: Path, arguments: Sequence[str]) -> int:
     """Run pytest in the checkout's environment and return its exit code."""
-    command = [str(python), "-m", "pytest", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return subprocess.run(
+        [str(python), "-m", "pytest", *arguments], cwd=ROOT, check=False
+    ).returncode
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -158,8 +158,7 @@ def apply_rested() -> None:
 def _takes_long(study: Study) -> bool:
     """Return True if running a study takes long enough to ask first."""
     pool = server.pool()
-    estimated = estimate.estimate(study, pool.store, pool.costs, pool.workers)
-    return bool(estimated.large)
+    return bool(estimate.estimate(study, pool.store, pool.costs, pool.workers).large)
 
 
 def preview_view(

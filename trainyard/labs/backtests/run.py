@@ -91,11 +91,15 @@ class BacktestRun(ScenarioBatch):
     @property
     def most(self) -> int:
         """Maximum number of runs."""
-        own = self.check.repeats + len(reference_policies())
         proposal_count = (
             len(self._untested_proposals) if self._ground is not None else MAX_PROPOSALS
         )
-        return own + proposal_count + (self.check.repeats + MAX_RUNS if self.check.fit else 0)
+        return (
+            self.check.repeats
+            + len(reference_policies())
+            + proposal_count
+            + (self.check.repeats + MAX_RUNS if self.check.fit else 0)
+        )
 
     @property
     def complete(self) -> bool:
