@@ -43,7 +43,7 @@ class QuotaRequest(NamedTuple):
     usage: float = 0.0
 
     @property
-    def wanted(self) -> float:
+    def capped(self) -> float:
         """Request, at most the limit."""
         return min(self.request, self.limit)
 
@@ -55,7 +55,7 @@ def fair_shares(total: float, asks: Sequence[QuotaRequest], k: float = 0.0) -> l
     ----------
     total : float
         Units to divide.
-    asks : sequence of Ask
+    asks : sequence of QuotaRequest
         The queues, in order of creation.
     k : float
         Weight of past usage against a queue; 0 = only weights count.
@@ -69,7 +69,7 @@ def fair_shares(total: float, asks: Sequence[QuotaRequest], k: float = 0.0) -> l
 
     Ours: no queue gets more than its request, not even by the last unit.
     """
-    shares = [min(total if ask.deserved == inf else ask.deserved, ask.wanted) for ask in asks]
+    shares = [min(total if ask.deserved == inf else ask.deserved, ask.capped) for ask in asks]
     left = total - sum(shares)
     if left <= 0:
         return shares
@@ -83,7 +83,7 @@ def fair_shares(total: float, asks: Sequence[QuotaRequest], k: float = 0.0) -> l
         remainders.append(rests)
     for rests in remainders:
         for queue in sorted(rests, key=lambda queue: (-rests[queue], queue)):
-            given = max(0.0, min(1.0, left, asks[queue].wanted - shares[queue]))
+            given = max(0.0, min(1.0, left, asks[queue].capped - shares[queue]))
             shares[queue] += given
             left -= given
     return shares
@@ -98,7 +98,7 @@ def _divide_by_weight(
     """
     rests: dict[int, float] = {}
     while left > 0:
-        unfilled = [queue for queue in level if asks[queue].wanted > shares[queue]]
+        unfilled = [queue for queue in level if asks[queue].capped > shares[queue]]
         total_weight = sum([asks[queue].weight for queue in unfilled])
         if total_weight <= 0:
             break
@@ -115,7 +115,7 @@ def _divide_by_weight(
             if not asks[queue].weight:
                 continue
             fair = amount * weights[queue] / parts
-            need = asks[queue].wanted - shares[queue]
+            need = asks[queue].capped - shares[queue]
             if need <= fair:
                 given = need
                 rests.pop(queue, None)

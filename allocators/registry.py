@@ -1,4 +1,4 @@
-"""Registry of policies by name, including those of installed packages."""
+"""Registry of policies by name, including policies of installed packages."""
 
 from __future__ import annotations
 

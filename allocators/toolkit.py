@@ -105,7 +105,7 @@ class CpuJobs:
         return len(self._all) - len(self._waiting)
 
     def without_cpu_jobs(self, ids: Ints) -> Ints:
-        """Return the job ids without those of CPU-only jobs."""
+        """Return the job ids, CPU-only jobs left out."""
         return ids[~np.isin(ids, list(self._all))] if self._all else ids
 
     def includes_all(self, jobs: Iterable[JobId]) -> bool:
@@ -150,7 +150,7 @@ class RoundClock:
 
 
 DemandsOf = Callable[[JobId], Sequence[Demand]]
-"""Job -> acceptable demands, best first. Only the first one may preempt other jobs."""
+"""Job -> acceptable demands, best first. Only the first demand can preempt other jobs."""
 
 
 def allocate_by_priority(
@@ -406,7 +406,7 @@ def only_arrivals(delta: Delta) -> bool:
 
 
 class BlockingQueue:
-    """Queue in which the first job without room blocks all jobs behind it.
+    """Queue that stops at the first job without room, which blocks all later jobs.
 
     Jobs that arrive in key order go to a deque; only the others need a heap. A job that waits for
     its preferred type blocks like one without room. If `locked`, no later arrival passes the

@@ -4,6 +4,6 @@ Nothing here is a timed test.
 
 import os
 
-# As in worker processes: with threads of their own, small products of matrices take nine times as
-# long where the cores are busy. Before NumPy is imported.
+# Set before NumPy is imported, as in worker processes: on busy cores, small matrix products take
+# nine times as long with several threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

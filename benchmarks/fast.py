@@ -1,5 +1,6 @@
-"""Cost per job of the fast engine, from a loaded trace to the summary, in units U, and memory per
-job; and ten million jobs without a record. Each case runs in a process of its own.
+"""Cost and memory per job of the fast engine, from a loaded trace to the summary, in units U.
+
+Ten million jobs run once more for the summary alone. Each case has its own process.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from time import process_time
 
@@ -19,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from allocators import make
-from benchmarks.unit import unit_s
+from benchmarks.unit import print_figures, unit_s
 from jobtraces.generate import generate
 from sim.cluster import Cluster
 from sim.conditions import Conditions
@@ -35,23 +37,23 @@ CASES = (
     ("las", 100_000),
 )
 BUDGET_U = {"fifo": 4, "sjf": 4, "easy": 8, "srtf": 8, "las": 8}
-MOST_KB = 0.4
+MAX_KB = 0.4
 HUGE, HUGE_S, HUGE_GB = 10_000_000, 60, 4
 CLUSTER = "512x8:v100"
 
 
 def measure(policy: str, jobs: int) -> dict[str, float | str]:
-    """Run one case here, five times where it is short, and return its figures, medians of time."""
+    """Run one case three to five times in this process; return its figures, median times."""
     engines.warm()
     cluster = Cluster.parse(CLUSTER)
     trace = generate("philly", jobs=jobs, seed=0, cluster=cluster, load=0.9)
     before = psutil.Process().memory_info().rss
-    units, costs_s, kept = [], [], 0
+    units, costs_s, memory = [], [], 0
     for _ in range(5 if jobs <= 100_000 else 3):
         units.append(unit_s(repeats=3))
         began = process_time()
         result = engines.simulate(trace, cluster, make(Spec(policy)), Conditions(), "fast")
-        kept = max(kept, psutil.Process().memory_info().rss - before)
+        memory = max(memory, psutil.Process().memory_info().rss - before)
         summary(result, trace, cluster)
         costs_s.append(process_time() - began)
         del result
@@ -63,15 +65,15 @@ def measure(policy: str, jobs: int) -> dict[str, float | str]:
         "unit_us": round(unit * 1e6, 3),
         "U_per_job": round(statistics.median(costs_s) / jobs / unit, 2),
         "budget_U": BUDGET_U[policy],
-        "kB_per_job": round(kept / jobs / 1e3, 3),
+        "kB_per_job": round(memory / jobs / 1e3, 3),
     }
 
 
-def huge(jobs: int = HUGE) -> dict[str, float | str]:
-    """Run so many jobs from a file on the command line, and return what that took."""
+def measure_huge(jobs: int = HUGE) -> dict[str, float | str]:
+    """Run `jobs` jobs from a file with the command line; return CPU time and peak memory."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "jobs.parquet"
-        _write(path, jobs)
+        _write_jobs(path, jobs)
         command = [sys.executable, "-m", "trainyard", "run", "--trace", str(path)]
         command += ["--cluster", CLUSTER, "--allocator", "fifo", "--engine", "fast"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -86,7 +88,8 @@ def huge(jobs: int = HUGE) -> dict[str, float | str]:
     }
 
 
-def _write(path: Path, jobs: int) -> None:
+def _write_jobs(path: Path, jobs: int) -> None:
+    """Write generated jobs as a Parquet file."""
     rng = np.random.default_rng(0)
     gpus = rng.choice([1, 1, 1, 1, 2, 4, 8, 16], jobs)
     duration_s = np.round(rng.lognormal(6.1, 1.3, jobs)) + 1
@@ -96,27 +99,23 @@ def _write(path: Path, jobs: int) -> None:
     pq.write_table(pa.table(columns), path, row_group_size=1_000_000)
 
 
-def main(arguments: list[str]) -> list[str]:
-    """Print the table and return what is over its budget; ``--quick`` leaves out ten million
-    jobs.
-    """
-    over = []
+def main(arguments: list[str]) -> Iterator[str]:
+    """Print the table and yield exceeded budgets; ``--quick`` omits ten million jobs."""
     for policy, jobs in CASES:
         command = [sys.executable, "-m", "benchmarks.fast", policy, str(jobs)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        row = json.loads(done.stdout)
-        print(json.dumps(row), flush=True)
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        row = json.loads(output)
+        print_figures(**row)
         if row["U_per_job"] > row["budget_U"]:
-            over.append(f"fast {policy}: {row['U_per_job']} U per job of {jobs:,}")
-        if row["kB_per_job"] > MOST_KB and jobs >= 1_000_000:
-            over.append(f"fast {policy}: {row['kB_per_job']} kB per job")
+            yield f"fast {policy}: {row['U_per_job']} U per job of {jobs:,}"
+        if row["kB_per_job"] > MAX_KB and jobs >= 1_000_000:
+            yield f"fast {policy}: {row['kB_per_job']} kB per job"
     if "--quick" not in arguments:
-        whole = huge()
-        print(json.dumps(whole), flush=True)
+        whole = measure_huge()
+        print_figures(**whole)
         if float(whole["cpu_s"]) > HUGE_S or float(whole["peak_gb"]) > HUGE_GB:
-            over.append(f"fast: {whole['cpu_s']} s and {whole['peak_gb']} GB for {HUGE:,} jobs")
-    return over
+            yield f"fast: {whole['cpu_s']} s and {whole['peak_gb']} GB for {HUGE:,} jobs"
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
+    print_figures(**measure(sys.argv[1], int(sys.argv[2])))

@@ -1,32 +1,33 @@
-"""Cost per job of the queue policies on a bursty philly-like workload, in units U, and memory per
-job. Each case runs in a process of its own.
+"""Cost and memory per job of the queue policies on a bursty Philly-like workload, in units U.
+
+Each case has its own process.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from time import process_time
 
 import psutil
 
 from allocators import make
-from benchmarks.unit import unit_s
+from benchmarks.unit import print_figures, unit_s
 from jobtraces.generate import generate
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
 
 POLICIES = ("fifo", "easy", "sjf", "srtf", "las")
-MOST_GROWTH, MOST_KB = 1.3, 0.8
+MAX_GROWTH, MAX_KB = 1.3, 0.8
 BUDGET_U = {"fifo": 20, "easy": 34, "sjf": 26, "srtf": 75, "las": 65}
 
 
 def measure(policy: str, jobs: int, load: float, seed: int) -> dict[str, float | str]:
-    """Run one case here, five times where it is short, and return its figures, medians of time."""
+    """Run one case, up to five times, in this process; return its figures, median times."""
     cluster = Cluster.parse("512x8:v100")
     before = psutil.Process().memory_info().rss
     trace = generate("philly", jobs=jobs, seed=seed, cluster=cluster, load=load)
@@ -46,14 +47,14 @@ def measure(policy: str, jobs: int, load: float, seed: int) -> dict[str, float |
         "us_per_job": round(cost_s / jobs * 1e6, 2),
         "unit_us": round(unit * 1e6, 3),
         "U_per_job": round(cost_s / jobs / unit, 1),
-        "budget_U": BUDGET_U[policy] * (2 if load > 1 else MOST_GROWTH if jobs > 100_000 else 1),
+        "budget_U": BUDGET_U[policy] * (2 if load > 1 else MAX_GROWTH if jobs > 100_000 else 1),
         "mean_wait_s": round(float(wait_s)),
         "decisions": len(result.decisions),
         "kB_per_job": round((after - before) / jobs / 1e3, 3),
     }
 
 
-def case(policy: str, jobs: int, load: float, seed: int = 0) -> dict[str, float | str]:
+def run_case(policy: str, jobs: int, load: float, seed: int = 0) -> dict[str, float | str]:
     """Run one case in a fresh interpreter."""
     command = [sys.executable, "-m", "benchmarks.kernel", policy, str(jobs), str(load), str(seed)]
     return dict(
@@ -61,49 +62,25 @@ def case(policy: str, jobs: int, load: float, seed: int = 0) -> dict[str, float 
     )
 
 
-def main(arguments: list[str]) -> list[str]:
-    """Print the table and return what is over its budget; ``--quick`` leaves out the million-job
-    cases.
-    """
-    shapes = ((100_000, 0.9), (100_000, 1.05)) + (
-        () if "--quick" in arguments else ((1_000_000, 0.9),)
-    )
-    over: list[str] = []
+def main(arguments: list[str]) -> Iterator[str]:
+    """Print the table and yield exceeded budgets; ``--quick`` omits the million-job cases."""
+    shapes = ((100_000, 0.9), (100_000, 1.05), (1_000_000, 0.9))
     for policy in POLICIES:
-        found = [case(policy, jobs, load) for jobs, load in shapes]
-        for row in found:
-            print(json.dumps(row), flush=True)
-        over += [
-            f"{policy}: {row['U_per_job']} U per job of {row['jobs']:,} at load {row['load']}"
-            for row in found
-            if row["U_per_job"] > row["budget_U"]
-        ]
-        if len(found) > 2:
-            ratio = float(found[2]["U_per_job"]) / float(found[0]["U_per_job"])
-            print(
-                json.dumps(
-                    {"policy": policy, "cost per job, 1,000,000 jobs over 100,000": round(ratio, 2)}
-                ),
-                flush=True,
-            )
-            over += (
-                [f"{policy}: cost per job grows {ratio:.2f} times from 100,000 to 1,000,000 jobs"]
-                if ratio > MOST_GROWTH
-                else []
-            )
-            over += (
-                [f"{policy}: {found[2]['kB_per_job']} kB per job"]
-                if float(found[2]["kB_per_job"]) > MOST_KB
-                else []
-            )
-    return over
+        rows = []
+        for jobs, load in shapes[:2] if "--quick" in arguments else shapes:
+            rows.append(run_case(policy, jobs, load))
+            print_figures(**rows[-1])
+            if rows[-1]["U_per_job"] > rows[-1]["budget_U"]:
+                yield f"{policy}: {rows[-1]['U_per_job']} U per job of {jobs:,} at load {load}"
+        if len(rows) > 2:
+            ratio = float(rows[2]["U_per_job"]) / float(rows[0]["U_per_job"])
+            title = "cost per job, 1,000,000 jobs over 100,000"
+            print_figures(**{"policy": policy, title: round(ratio, 2)})
+            if ratio > MAX_GROWTH:
+                yield f"{policy}: {title} is {ratio:.2f}"
+            if float(rows[2]["kB_per_job"]) > MAX_KB:
+                yield f"{policy}: {rows[2]['kB_per_job']} kB per job"
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("policy")
-    parser.add_argument("jobs", type=int)
-    parser.add_argument("load", type=float)
-    parser.add_argument("seed", type=int)
-    chosen = parser.parse_args()
-    print(json.dumps(measure(chosen.policy, chosen.jobs, chosen.load, chosen.seed)))
+    print_figures(**measure(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])))

@@ -1,16 +1,14 @@
-"""Kueue's own performance scenario: 15,000 workloads in 30 queues of 5 cohorts. CPU time, and the
-mean time to admission of each class beside the published one.
+"""Kueue's own performance scenario: CPU time, and mean time to admission against published ones.
 
-The published figures are of real controllers on an API server. So the scenario runs once with the
-rules alone, and once with two delays that such controllers have: releases are gathered for 1 s,
-which is a constant of Kueue, and a workload holds its quota until the server has noted its end,
-drawn with a mean of 0.3 s, which is assumed. What then is left is the server's throughput: 15,000
-admissions in 351 s. It falls on those that come last in line.
+15,000 workloads wait in 30 queues of 5 cohorts. The published figures are of real controllers on an
+API server. So the scenario runs once with the rules alone, and once with two of their delays:
+releases are gathered for 1 s, a constant of Kueue, and a workload holds its quota until the server
+has recorded its end, drawn with an assumed mean of 0.3 s. The remaining difference is the
+throughput of the server, 15,000 admissions in 351 s, which delays the workloads that start last.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +30,7 @@ from allocators.sites.kueue.objects import (
     ResourceGroup,
 )
 from allocators.sites.kueue.policy import Kueue
+from benchmarks.unit import print_figures
 from sim.cluster import Cluster
 from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads
@@ -39,25 +38,24 @@ from sim.trace import Trace
 
 PUBLISHED_S: Final = {"large": 16.5, "medium": 76.8, "small": 215.5}
 PUBLISHED_END_S: Final = 351.1
-MOST_S: Final = 10.0
+MAX_S: Final = 10.0
 RELEASE_S: Final = 0.3
 GATHERED_S: Final = 1.0
 CREATED_S: Final = 0.02
-"""Mean time that the server takes to create a workload, so that queues are not in step."""
+"""Mean time to create a workload on the server; it keeps the queues out of step."""
 SCENARIO: Final = "data/schedulers/kueue_performance/baseline.generator.yaml"
 
 
-def main(arguments: list[str]) -> list[str]:
-    """Print the figures, and return what is over its budget."""
-    del arguments
+def main(_arguments: list[str]) -> list[str]:
+    """Print the figures and return exceeded budgets."""
     root = os.environ.get("TRAINYARD_SHARED", Path(__file__).resolve().parents[2] / "shared")
     path = Path(root, SCENARIO)
     if not path.exists():
-        print(f"{SCENARIO} is not beside this checkout; set TRAINYARD_SHARED to its folder.")
+        print(f"{path} does not exist. Set TRAINYARD_SHARED to the folder of {SCENARIO}.")
         return []
     config, jobs = scenario(yaml.safe_load(path.read_text(encoding="utf-8")))
     text = write_config(config)
-    over = _case("the rules alone", text, jobs, 0.0)
+    over = _run_scenario("the rules alone", text, jobs, 0.0)
     rng = np.random.default_rng(1)
     created_s = pd.Series(rng.exponential(CREATED_S, len(jobs)))
     delayed = jobs.assign(
@@ -65,13 +63,11 @@ def main(arguments: list[str]) -> list[str]:
         + created_s.groupby([jobs["vc"], jobs["name"]]).cumsum(),
         duration_s=jobs["duration_s"] + rng.exponential(RELEASE_S, len(jobs)),
     ).sort_values("submit_time_s", kind="stable", ignore_index=True)
-    return over + _case("with the delays of real controllers", text, delayed, GATHERED_S)
+    return over + _run_scenario("with the delays of real controllers", text, delayed, GATHERED_S)
 
 
 def scenario(generator: dict[str, Any]) -> tuple[KueueConfig, pd.DataFrame]:
-    """Return the objects and the workloads that a generator's file describes; cores as jobs without
-    GPUs.
-    """
+    """Return the objects and workloads of a generator file; cores become jobs without GPUs."""
     queues: list[ClusterQueue] = []
     rows: list[dict[str, Any]] = []
     for cohorts in generator["cohorts"]:
@@ -80,21 +76,23 @@ def scenario(generator: dict[str, Any]) -> tuple[KueueConfig, pd.DataFrame]:
             for kind in cohorts["queuesSets"]:
                 for at in range(kind["count"]):
                     name = f"{kind['className']}-{at}-{cohort}"
-                    queues.append(_queue(name, cohort, kind))
-                    rows += _workloads(name, kind)
+                    queues.append(_read_queue(name, cohort, kind))
+                    rows += _read_workloads(name, kind)
     jobs = pd.DataFrame(rows).sort_values("submit_time_s", kind="stable", ignore_index=True)
     jobs["job_id"] = [f"w{at}" for at in range(len(jobs))]
     return KueueConfig(tuple(queues), flavors=(ResourceFlavor("rf"),)), jobs
 
 
-def _queue(name: str, cohort: str, kind: dict[str, Any]) -> ClusterQueue:
+def _read_queue(name: str, cohort: str, kind: dict[str, Any]) -> ClusterQueue:
+    """Return a cluster queue of a queue class."""
     quota = FlavorQuota(Fraction(kind["nominalQuota"]), Fraction(kind["borrowingLimit"]))
     group = ResourceGroup(("cpu",), (FlavorQuotas("rf", {"cpu": quota}),))
     rules = Preemption(kind["withinClusterQueue"], kind["reclaimWithinCohort"])
     return ClusterQueue(name, cohort, (group,), preemption=rules)
 
 
-def _workloads(queue: str, kind: dict[str, Any]) -> list[dict[str, Any]]:
+def _read_workloads(queue: str, kind: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the workloads of a queue as rows of a trace."""
     return [
         {
             "submit_time_s": (at + 1) * one["creationIntervalMs"] / 1000,
@@ -111,7 +109,8 @@ def _workloads(queue: str, kind: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _case(case: str, config: str, jobs: pd.DataFrame, requeue_s: float) -> list[str]:
+def _run_scenario(case: str, config: str, jobs: pd.DataFrame, requeue_s: float) -> list[str]:
+    """Print the figures of one run and return its exceeded budget."""
     began = process_time()
     result = Simulator(
         Trace.of(jobs),
@@ -122,7 +121,7 @@ def _case(case: str, config: str, jobs: pd.DataFrame, requeue_s: float) -> list[
     ).run()
     cpu_s = process_time() - began
     ended_s = result.jobs["finish_s"].to_numpy()
-    # What is recorded is the last admission.
+    # The published figure is the last admission.
     wait_s = ended_s - jobs["duration_s"].to_numpy() - result.jobs["submit_s"].to_numpy()
     for name, published_s in PUBLISHED_S.items():
         mean_s = float(wait_s[(jobs["name"] == name).to_numpy()].mean())
@@ -132,19 +131,13 @@ def _case(case: str, config: str, jobs: pd.DataFrame, requeue_s: float) -> list[
             "published_s": published_s,
             "difference_%": round(100 * (mean_s / published_s - 1)),
         }
-        print(json.dumps({"case": case, **figures}), flush=True)
-    # Whoever drains last, at an even rate, waits half of what the whole run takes longer.
-    later_s = (PUBLISHED_END_S - float(ended_s.max())) / 2
-    print(
-        json.dumps(
-            {
-                "case": case,
-                "end_s": round(float(ended_s.max()), 1),
-                "published_end_s": PUBLISHED_END_S,
-                "half_of_the_difference_s": round(later_s, 1),
-                "cpu_s": round(cpu_s, 2),
-            }
-        ),
-        flush=True,
+        print_figures(case=case, **figures)
+    # The last class drains at an even rate: its mean wait grows by half of the difference.
+    print_figures(
+        case=case,
+        end_s=round(float(ended_s.max()), 1),
+        published_end_s=PUBLISHED_END_S,
+        half_of_the_difference_s=round((PUBLISHED_END_S - float(ended_s.max())) / 2, 1),
+        cpu_s=round(cpu_s, 2),
     )
-    return [f"kueue, {case}: {cpu_s:.1f} s"] if cpu_s > MOST_S else []
+    return [f"kueue, {case}: {cpu_s:.1f} s"] if cpu_s > MAX_S else []

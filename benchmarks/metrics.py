@@ -1,28 +1,25 @@
-"""Milliseconds of the metrics that are computed while a user waits, on the record of a real run."""
+"""CPU milliseconds of the metrics that a user waits for, on real run results."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import process_time
 
 import numpy as np
 
 from allocators import make
+from benchmarks.unit import print_figures
 from jobtraces.generate import generate
 from sim import metrics
 from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
 
-MOST_MS = 50.0
+MAX_MS = 50.0
 
 
-def main(arguments: list[str]) -> list[str]:
-    """Print one line per function, the least CPU time of nine calls, and return what is over its
-    budget.
-    """
-    del arguments
+def main(_arguments: list[str]) -> Iterator[str]:
+    """Print the least CPU time of nine calls per function and yield exceeded budgets."""
     cluster = Cluster.parse("64x8:v100,64x8:a100")
     small = generate("philly", jobs=10_000, seed=0, cluster=cluster)
     large = generate("philly", jobs=100_000, seed=0, cluster=cluster)
@@ -35,15 +32,15 @@ def main(arguments: list[str]) -> list[str]:
         "GPU states, 100,000 segments": lambda: metrics.state_series(many, cluster),
         "1,000,000 steps reduced": lambda: metrics.reduce_steps(instants, np.sin(instants), 0, 1e6),
     }
-    over: list[str] = []
     for name, work in cases.items():
-        took_ms = round(min(_ms(work) for _ in range(9)), 1)
-        print(json.dumps({name: took_ms}), flush=True)
-        over += [f"{name}: {took_ms} ms"] if took_ms > MOST_MS else []
-    return over
+        took_ms = round(min(_measure_ms(work) for _ in range(9)), 1)
+        print_figures(**{name: took_ms})
+        if took_ms > MAX_MS:
+            yield f"{name}: {took_ms} ms"
 
 
-def _ms(work: Callable[[], object]) -> float:
+def _measure_ms(work: Callable[[], object]) -> float:
+    """Return the CPU milliseconds of a call."""
     began = process_time()
     work()
     return (process_time() - began) * 1000

@@ -1,15 +1,16 @@
-"""The policy slurm on the made twin of a small site, and on fifty such sites in one: CPU time.
+"""CPU time of the policy slurm on a generated small site and on one of fifty times its size.
 
-The large case is 20,000 jobs on 500 nodes, of which some 2,000 wait in the end.
+The large case is 20,000 jobs on 500 nodes; about 2,000 jobs wait at the end.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from time import process_time
 from typing import Any, Final
 
 from allocators import make
+from benchmarks.unit import print_figures
 from jobtraces.generate.site import Site
 from sim.conditions import Conditions
 from sim.contract import Spec
@@ -28,18 +29,16 @@ RULES: Final = {
 }
 
 
-def main(arguments: list[str]) -> list[str]:
-    """Print the figures, and return what is over its budget."""
-    del arguments
-    over = []
+def main(_arguments: list[str]) -> Iterator[str]:
+    """Print the figures and yield exceeded budgets."""
     for case, site, more, most_s in CASES:
-        cpu_s = _case(case, site, more)
+        cpu_s = _run_site(case, site, more)
         if cpu_s > most_s:
-            over.append(f"slurm, {case}: {cpu_s:.1f} s")
-    return over
+            yield f"slurm, {case}: {cpu_s:.1f} s"
 
 
-def _case(case: str, site: Site, more: dict[str, Any]) -> float:
+def _run_site(case: str, site: Site, more: dict[str, Any]) -> float:
+    """Print the figures of one site and return the CPU seconds."""
     trace, cluster = site.make(), site.machines()
     simulator = Simulator(
         trace, cluster, make(Spec.of("slurm", **RULES, **more)), Conditions(seed=1)
@@ -56,5 +55,5 @@ def _case(case: str, site: Site, more: dict[str, Any]) -> float:
         "hours": round(float(jobs["finish_s"].max()) / 3600, 1),
         "cpu_s": round(cpu_s, 2),
     }
-    print(json.dumps(figures), flush=True)
+    print_figures(**figures)
     return cpu_s

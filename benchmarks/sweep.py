@@ -1,6 +1,4 @@
-"""Sweeps of the 10,000-job sample: speed-up on two processes and on Dask against that of a bare
-loop; the store, resuming, listing, a question of capacity.
-"""
+"""Sweeps of the 10,000-job sample: speed-up on two workers, resuming, listing, and a search."""
 
 from __future__ import annotations
 
@@ -16,12 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
+from benchmarks.unit import print_figures, round_figures
 from sim.contract import Spec
 from trainyard.library import library
 from trainyard.library.library import HERE
@@ -38,32 +38,32 @@ from trainyard.traces.samples import load_sample
 SAMPLE: Final = "philly-like"
 POLICIES: Final = ("fifo", "easy", "srtf", "las")
 LOADS: Final = tuple(round(0.55 + 0.05 * step, 2) for step in range(10))
-LEAST_PROCESSES, LEAST_DASK, MOST_STORE = 0.93, 0.88, 0.05
-MOST_LISTING_S, MOST_QUESTION_S = 1.0, 60.0
+MIN_PROCESSES, MIN_DASK, MAX_STORE = 0.93, 0.88, 0.05
+MAX_LISTING_S, MAX_QUESTION_S = 1.0, 60.0
 STORED: Final = 1000
 SPINS: Final = 25_000_000
 ROUNDS: Final = 3
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 
-def study(policies: tuple[str, ...] = POLICIES) -> Study:
-    """Return the comparison that is repeated."""
+def load_study(policies: tuple[str, ...] = POLICIES) -> Study:
+    """Return the comparison that the sweep repeats."""
     _, cluster = load_sample(SAMPLE)
     specs = tuple(map(Spec, policies))
     return Study(Scenario(TraceSpec(f"sample:{SAMPLE}"), cluster, specs[0]), specs)
 
 
-def sweep() -> Sweep:
-    """Return the 40 cells."""
-    return Sweep(study(), (Axis("trace.load", LOADS),))
+def load_sweep() -> Sweep:
+    """Return the sweep of 40 cells."""
+    return Sweep(load_study(), (Axis("trace.load", LOADS),))
 
 
 class TimedStore(Store):
-    """A store that adds up what it costs to keep numbers and to look for them."""
+    """A store that sums the time of storing and finding numbers."""
 
     cpu_s = wall_s = 0.0
 
-    def _timed(self, work: Callable[[], Any]) -> Any:
+    def _measure(self, work: Callable[[], Any]) -> Any:
         cpu, wall = time.thread_time(), time.perf_counter()
         try:
             return work()
@@ -74,23 +74,21 @@ class TimedStore(Store):
     def put_numbers(
         self, key: str, summary: Mapping[str, Any], scenario: Mapping[str, Any]
     ) -> None:
-        self._timed(lambda: super(TimedStore, self).put_numbers(key, summary, scenario))
+        self._measure(partial(super().put_numbers, key, summary, scenario))
 
     def numbers(self, *args: Any, **kwargs: Any) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = self._timed(
-            lambda: super(TimedStore, self).numbers(*args, **kwargs)
-        )
-        return found
+        return dict(self._measure(partial(super().numbers, *args, **kwargs)))
 
 
-def swept(where: str, serving: Sequence[psutil.Process] = ()) -> dict[str, float]:
-    """Run the cells at a place, nothing being known before; return what it took, with the processor
-    time of those that serve the place.
+def run_sweep(where: str, servers: Sequence[psutil.Process] = ()) -> dict[str, float]:
+    """Run all cells on an executor without stored results; return wall and CPU seconds.
+
+    `servers` are processes of the executor whose CPU time counts too.
     """
     with tempfile.TemporaryDirectory() as folder:
         store = TimedStore(folder)
-        run = SweepRun(sweep(), store, where)
-        before_s, cpu, wall = _cpu_s(serving), time.process_time(), time.perf_counter()
+        run = SweepRun(load_sweep(), store, where)
+        before_s, cpu, wall = _cpu_s(servers), time.process_time(), time.perf_counter()
         run.run()
         took_s, parent_s = time.perf_counter() - wall, time.process_time() - cpu
         if run.error or run.failed:
@@ -99,25 +97,27 @@ def swept(where: str, serving: Sequence[psutil.Process] = ()) -> dict[str, float
         beside_s = (
             parent_s - sum(cells)
             if where == "inline"
-            else parent_s + max(_cpu_s(serving) - before_s - sum(cells), 0.0) * bool(serving)
+            else parent_s + max(_cpu_s(servers) - before_s - sum(cells), 0.0) * bool(servers)
         )
-        found = {
+        return {
             "wall_s": took_s,
             "cells_cpu_s": sum(cells),
             "beside_cpu_s": beside_s,
             "store_cpu_s": store.cpu_s,
             "store_wall_s": store.wall_s,
+            "quiet_s": _quiet_s(cells, 1 if where == "inline" else 2, beside_s),
         }
-        return found | {"quiet_s": _quiet_s(cells, 1 if where == "inline" else 2, beside_s)}
 
 
 def _cpu_s(processes: Sequence[psutil.Process]) -> float:
+    """Return the CPU seconds of processes so far."""
     return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def _quiet_s(cells: Sequence[float], workers: int, beside_s: float) -> float:
-    """Return how long the cells would take on a machine with nothing else to do: dealt out in
-    order, what is done beside them shared by the cores.
+    """Return the seconds of the cells on an idle machine: dealt to workers in order.
+
+    The time beside the cells, `beside_s`, is shared by all workers.
     """
     free = [0.0] * workers
     for cell in cells:
@@ -126,15 +126,15 @@ def _quiet_s(cells: Sequence[float], workers: int, beside_s: float) -> float:
 
 
 def spin(turns: int) -> int:
-    """Do nothing but compute."""
+    """Run a compute-bound loop."""
     total = 0
     for turn in range(turns):
         total += turn & 7
     return total
 
 
-def bare() -> float:
-    """Return the speed-up of a bare loop on two processes that are up already."""
+def bare_speedup() -> float:
+    """Return the speed-up of a compute-bound loop on two running processes."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         list(pool.map(spin, [1000, 1000]))
         began = time.perf_counter()
@@ -147,8 +147,8 @@ def bare() -> float:
 
 
 @contextmanager
-def dask_machines() -> Iterator[tuple[str, list[psutil.Process]]]:
-    """Start a Dask scheduler and two workers on loopback; yield their place, and them."""
+def dask_cluster() -> Iterator[tuple[str, list[psutil.Process]]]:
+    """Start a Dask scheduler and two workers on loopback; yield the executor and processes."""
     with (
         tempfile.TemporaryDirectory() as folder,
         (log := Path(folder) / "log").open("wb") as stream,
@@ -175,9 +175,9 @@ def dask_machines() -> Iterator[tuple[str, list[psutil.Process]]]:
             subprocess.Popen(begin, cwd=folder, env=environment, stdout=stream, stderr=stream)
         ]
         try:
-            address = _when(lambda: re.search(r"Scheduler at:\s+tcp://([\d.:]+)", log.read_text()))[
-                1
-            ]
+            address = _wait_for(
+                lambda: re.search(r"Scheduler at:\s+tcp://([\d.:]+)", log.read_text())
+            )[1]
             more = [
                 sys.executable,
                 "-m",
@@ -192,7 +192,7 @@ def dask_machines() -> Iterator[tuple[str, list[psutil.Process]]]:
                 subprocess.Popen(more, cwd=folder, env=environment, stdout=stream, stderr=stream)
                 for _ in range(2)
             ]
-            _when(lambda: len(re.findall(r"Registered to:", log.read_text())) == 2)
+            _wait_for(lambda: len(re.findall(r"Registered to:", log.read_text())) == 2)
             yield f"dask://{address}", [psutil.Process(process.pid) for process in running]
         finally:
             for process in reversed(running):
@@ -200,85 +200,63 @@ def dask_machines() -> Iterator[tuple[str, list[psutil.Process]]]:
                 process.wait()
 
 
-def _when(found: Callable[[], Any], most_s: float = 60.0) -> Any:
+def _wait_for(poll: Callable[[], Any], most_s: float = 60.0) -> Any:
+    """Return the first true result of a function that is called repeatedly."""
     deadline = time.monotonic() + most_s
     while time.monotonic() < deadline:
-        if there := found():
-            return there
+        if result := poll():
+            return result
         time.sleep(0.1)
-    raise TimeoutError(f"nothing after {most_s:g} s")
+    raise TimeoutError(f"The condition is not met after {most_s:g} s.")
 
 
-def speed(rounds: int) -> list[str]:
-    """Print the speed-ups, measured by turns, and return what is over its budget.
+def measure_speedups(rounds: int) -> Iterator[str]:
+    """Print speed-ups of both executors, measured in turns, and yield exceeded budgets.
 
-    Beside each is what processor times say of a machine with nothing else to do (`quiet`), because
-    the clock is no judge where others want the cores too.
+    `quiet` is the speed-up by CPU times, as on an idle machine: other processes disturb wall times.
     """
-    found: dict[str, list[float]] = {"processes:2": [], "dask": []}
+    speedups: dict[str, list[float]] = {"processes:2": [], "dask": []}
     store: list[float] = []
-    with dask_machines() as (remote, machines):
-        swept(remote)
+    with dask_cluster() as (remote, servers):
+        run_sweep(remote)
         for _ in range(rounds):
-            others, before = psutil.getloadavg()[0], bare()
-            inline, two, dask = swept("inline"), swept("processes:2"), swept(remote, machines)
-            loop = statistics.mean([before, bare()])
+            others, before = psutil.getloadavg()[0], bare_speedup()
+            inline, two, dask = (
+                run_sweep("inline"),
+                run_sweep("processes:2"),
+                run_sweep(remote, servers),
+            )
+            loop = statistics.mean([before, bare_speedup()])
             store += [one["store_cpu_s"] / one["cells_cpu_s"] for one in (inline, two)]
             for name, one in (("processes:2", two), ("dask", dask)):
-                found[name].append(inline["wall_s"] / one["wall_s"] / loop)
-                quiet = inline["quiet_s"] / one["quiet_s"] / 2
-                print(
-                    json.dumps(
-                        {
-                            "place": name,
-                            "of_bare": round(found[name][-1], 3),
-                            "of_bare_quiet": round(quiet, 3),
-                            **_rounded(one),
-                        }
-                    ),
-                    flush=True,
+                speedups[name].append(inline["wall_s"] / one["wall_s"] / loop)
+                print_figures(
+                    place=name,
+                    of_bare=round(speedups[name][-1], 3),
+                    of_bare_quiet=round(inline["quiet_s"] / one["quiet_s"] / 2, 3),
+                    **round_figures(one),
                 )
-            print(
-                json.dumps(
-                    {
-                        "place": "inline",
-                        "bare_speedup": round(loop, 3),
-                        "load_of_machine": round(others, 1),
-                        **_rounded(inline),
-                    }
-                ),
-                flush=True,
+            print_figures(
+                place="inline",
+                bare_speedup=round(loop, 3),
+                load_of_machine=round(others, 1),
+                **round_figures(inline),
             )
-    told = {name: statistics.median(values) for name, values in found.items()}
+    medians = {name: statistics.median(values) for name, values in speedups.items()}
     share = statistics.median(store)
-    print(
-        json.dumps({"median_of_bare": _rounded(told), "store_share_of_cpu": round(share, 4)}),
-        flush=True,
-    )
-    budgets = {"processes:2": LEAST_PROCESSES, "dask": LEAST_DASK}
-    over = [
-        f"speed-up on {name} is {value:.2f} of a bare loop's, not {budgets[name]}"
-        for name, value in told.items()
-        if value < budgets[name]
-    ]
-    return over + (
-        [f"keeping numbers takes {share:.1%} of the time of the cells"]
-        if share > MOST_STORE
-        else []
-    )
+    print_figures(median_of_bare=round_figures(medians), store_share_of_cpu=round(share, 4))
+    for name, budget in (("processes:2", MIN_PROCESSES), ("dask", MIN_DASK)):
+        if medians[name] < budget:
+            yield f"speed-up on {name} is {medians[name]:.2f} of a bare loop's, not {budget}"
+    if share > MAX_STORE:
+        yield f"storing numbers takes {share:.1%} of the time of the cells"
 
 
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 3) for name, value in values.items()}
-
-
-def resuming() -> list[str]:
-    """Kill a sweep of the command line with everything it started, go on with it, and return an
-    error if a finished cell was run again.
-    """
+def check_resume() -> Iterator[str]:
+    """Kill a sweep of the command line, resume it, and yield an error for repeated cells."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.json"
-        file.write_text(sweep().canonical(), encoding="utf-8")
+        file.write_text(load_sweep().canonical(), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRAINYARD_STORE": f"{folder}/store"}
         command = [
             sys.executable,
@@ -290,7 +268,7 @@ def resuming() -> list[str]:
             "--yes",
             "--json",
         ]
-        begun = subprocess.Popen(
+        killed = subprocess.Popen(
             [*command, str(file)],
             cwd=folder,
             env=environment,
@@ -298,11 +276,11 @@ def resuming() -> list[str]:
             stderr=subprocess.DEVNULL,
         )
         store = Store(f"{folder}/store")
-        _when(lambda: len(store.index.rows(RUN)) >= 10 or begun.poll() is not None, 300.0)
-        begun.send_signal(signal.SIGKILL)
-        begun.wait()
-        kept = {row.key: row.created_s for row in store.index.rows(RUN)}
-        done = subprocess.run(
+        _wait_for(lambda: len(store.index.rows(RUN)) >= 10 or killed.poll() is not None, 300.0)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        stored = {row.key: row.created_s for row in store.index.rows(RUN)}
+        resumed = subprocess.run(
             [*command, "--resume"],
             cwd=folder,
             env=environment,
@@ -310,38 +288,22 @@ def resuming() -> list[str]:
             text=True,
             check=True,
         )
-        known = int(json.loads(done.stdout)["known_before"])
+        reused = int(json.loads(resumed.stdout)["known_before"])
         after = {row.key: row.created_s for row in store.index.rows(RUN)}
-    again = sum(after[key] != created for key, created in kept.items())
-    print(
-        json.dumps(
-            {
-                "finished_before_kill": len(kept),
-                "known_after": known,
-                "run_again": again,
-                "in_all": len(after),
-            }
-        ),
-        flush=True,
-    )
-    ok = len(kept) < len(after) == len(POLICIES) * len(LOADS) and known == len(kept) and not again
-    return (
-        []
-        if ok
-        else [
-            f"after a kill {len(kept)} cells were finished, {known} known, {again} run again,"
-            f" {len(after)} there in the end"
-        ]
-    )
+    again = sum(after[key] != created for key, created in stored.items())
+    counts = (len(stored), reused, again, len(after))
+    names = ("finished_before_kill", "known_after", "run_again", "in_all")
+    print_figures(**dict(zip(names, counts, strict=True)))
+    total = len(POLICIES) * len(LOADS)
+    if not len(stored) < len(after) == total or reused != len(stored) or again:
+        yield f"resume after a kill: {dict(zip(names, counts, strict=True))}"
 
 
-def listing() -> list[str]:
-    """Keep the numbers of 1,000 runs of 100 sweeps, and return an error if listing them takes too
-    long.
-    """
+def measure_listing() -> Iterator[str]:
+    """Store the numbers of 1,000 runs of 100 sweeps; yield an error if listing is slow."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
-        one = SweepRun(Sweep(study(POLICIES[:1]), (Axis("seed", (0,)),)), store, "inline")
+        one = SweepRun(Sweep(load_study(POLICIES[:1]), (Axis("seed", (0,)),)), store, "inline")
         one.run()
         row = store.index.get(RUN, one.keys[0])
         assert row is not None
@@ -353,44 +315,33 @@ def listing() -> list[str]:
             library.shelve(
                 store,
                 HERE,
-                Sweep(study(POLICIES[:1]), (Axis("seed", (at,)),)),
+                Sweep(load_study(POLICIES[:1]), (Axis("seed", (at,)),)),
                 [f"{at * 10 + turn:032x}" for turn in range(10)],
             )
         began = time.perf_counter()
-        found = library.items(store, HERE)
+        items = library.items(store, HERE)
         items_s, began = time.perf_counter() - began, time.perf_counter()
         rows = store.index.rows(RUN)
         rows_s = time.perf_counter() - began
         size = sum(file.stat().st_size for file in Path(folder).rglob("library.db*")) / len(rows)
-    assert (len(found), len(rows)) == (STORED // 10, STORED + 1)
-    print(
-        json.dumps(
-            {
-                "runs": STORED,
-                "keep_ms": keeping_s * 1e3,
-                "items_s": items_s,
-                "rows_s": rows_s,
-                "bytes_per_run": round(size),
-            }
-        ),
-        flush=True,
+    assert (len(items), len(rows)) == (STORED // 10, STORED + 1)
+    print_figures(
+        runs=STORED,
+        keep_ms=keeping_s * 1e3,
+        items_s=items_s,
+        rows_s=rows_s,
+        bytes_per_run=round(size),
     )
-    return (
-        [f"listing {STORED} runs takes {items_s + rows_s:.2f} s"]
-        if items_s + rows_s > MOST_LISTING_S
-        else []
-    )
+    if items_s + rows_s > MAX_LISTING_S:
+        yield f"listing {STORED} runs takes {items_s + rows_s:.2f} s"
 
 
-def asking() -> list[str]:
-    """Ask how many nodes the sample needs under three policies, and return an error if that takes
-    too long.
-    """
-    over = []
+def measure_search() -> Iterator[str]:
+    """Search the nodes that the sample needs under three policies; yield an error if slow."""
     for low, high in ((36, 54), (2, 20)):
         with tempfile.TemporaryDirectory() as folder:
             question = SizeQuestion(
-                study(POLICIES[:3]), (0,), (low,), (high,), "queue_p95_s", 3600.0
+                load_study(POLICIES[:3]), (0,), (low,), (high,), "queue_p95_s", 3600.0
             )
             run, cpu, wall = (
                 PlanRun(question, Store(folder), "processes:2"),
@@ -405,30 +356,22 @@ def asking() -> list[str]:
                 float(numbers["cell_cpu_s"]) for numbers in run.store.numbers(run.keys).values()
             ]
             quiet_s = _quiet_s(cells, 2, parent_s)
-        sizes = {answer.policy: answer.size for answer in run.answers()}
-        row = {
-            "nodes": f"{low}..{high}",
-            "runs": run.done,
-            "answers": sizes,
-            "wall_s": took_s,
-            "cells_cpu_s": sum(cells),
-            "quiet_s": quiet_s,
-        }
-        print(json.dumps(row), flush=True)
-        over += (
-            [f"a question of capacity takes {quiet_s:.0f} s on two cores"]
-            if quiet_s > MOST_QUESTION_S
-            else []
+        print_figures(
+            nodes=f"{low}..{high}",
+            runs=run.done,
+            answers={answer.policy: answer.size for answer in run.answers()},
+            wall_s=took_s,
+            cells_cpu_s=sum(cells),
+            quiet_s=quiet_s,
         )
-    return over
+        if quiet_s > MAX_QUESTION_S:
+            yield f"a capacity search takes {quiet_s:.0f} s on two cores"
 
 
 def main(arguments: list[str]) -> list[str]:
-    """Print all figures and return what is over its budget; ``--quick`` leaves out the
-    speed-ups.
-    """
-    over = [] if "--quick" in arguments else speed(ROUNDS)
-    return over + resuming() + listing() + asking()
+    """Print all figures and return exceeded budgets; ``--quick`` omits the speed-ups."""
+    over = [] if "--quick" in arguments else [*measure_speedups(ROUNDS)]
+    return [*over, *check_resume(), *measure_listing(), *measure_search()]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def body() -> None:
     empty_states.draw_running(session, compared.runs)
     with st.container(horizontal=True, vertical_alignment="center", key="explore_bar"):
         policy_indices = explore.draw_policy_choice(compared)
-        zoomed = compared.seen(zoom_window.current(end_s))
+        zoomed = compared.with_window(zoom_window.current(end_s))
         explored = exploration.open_runs(zoomed, policy_indices)
         options = explore.draw_options(explored)
         zoom_window.draw("explore", end_s, zoomed.axis.clock)

@@ -1,5 +1,6 @@
-"""Files to throw at the readers: real and made ones of every format, damaged at random; each
-follows from a seed and a number.
+"""Test files for the readers: real and generated files of all formats, damaged at random.
+
+Each follows from a seed and a number.
 """
 
 from __future__ import annotations
@@ -132,11 +133,12 @@ VALUES: Final = (
 
 
 def _cell(rng: random.Random, usual: Callable[[], str]) -> str:
-    """Return a usual value most often."""
+    """Return a usual value, or rarely an odd one."""
     return usual() if rng.random() < 0.93 else rng.choice(NUMBERS if rng.random() < 0.6 else TEXTS)
 
 
 def _header(rng: random.Random) -> list[str]:
+    """Return column names, native ones or aliases."""
     natives = [
         *(name for name in REQUIRED if rng.random() < 0.95),
         *rng.sample(COLUMNS, rng.randint(0, 6)),
@@ -148,6 +150,7 @@ def _header(rng: random.Random) -> list[str]:
 
 
 def _rows(rng: random.Random, header: Sequence[str]) -> list[list[str]]:
+    """Return rows of cells for a header."""
     rows = rng.choice((0, 1, 3, 8, 30))
     when = rng.choice(
         (
@@ -174,7 +177,8 @@ def _rows(rng: random.Random, header: Sequence[str]) -> list[list[str]]:
     return [[value(column, at) for column in header] for at in range(rows)]
 
 
-def _delimited(rng: random.Random) -> bytes:
+def _delimited_text(rng: random.Random) -> bytes:
+    """Return a delimited text file."""
     header = _header(rng)
     mark = rng.choice(",,,\t;|")
     lines = [mark.join(row) for row in [header, *_rows(rng, header)]]
@@ -185,8 +189,8 @@ def _delimited(rng: random.Random) -> bytes:
     )
 
 
-def _blanks(rng: random.Random) -> bytes:
-    """Return a workload log: 18 numbers between blanks."""
+def _workload_log(rng: random.Random) -> bytes:
+    """Return a workload log: 18 numbers per line, separated by blanks."""
     rows = [
         "; UnixStartTime: " + _cell(rng, lambda: "1000000000"),
         "; TimeZoneString: " + rng.choice(("Europe/Berlin", "UTC", "x", "../UTC")),
@@ -198,7 +202,9 @@ def _blanks(rng: random.Random) -> bytes:
     return "\n".join(rows).encode("utf-8", "replace")
 
 
-def _gavel(rng: random.Random) -> bytes:
+def _gavel_trace(rng: random.Random) -> bytes:
+    """Return a trace in the format of Gavel."""
+
     def row(at: int) -> list[str]:
         kind = (
             f"{rng.choice(('ResNet-18', 'LM', 'A3C', 'x'))} (batch size {rng.choice((16, 32, 64))})"
@@ -221,22 +227,22 @@ def _gavel(rng: random.Random) -> bytes:
     return "\n".join("\t".join(line) for line in lines).encode("utf-8", "replace")
 
 
-def _drawn(
+def _array_maker(
     kinds: Sequence[pa.DataType], values: Sequence[Any]
 ) -> Callable[[random.Random, int], pa.Array]:
-    """Return what draws so many of some values, as one of some kinds."""
+    """Return a function that draws an array of given values and of one of the types."""
     return lambda rng, rows: pa.array([rng.choice(values) for _ in range(rows)], rng.choice(kinds))
 
 
 _INSTANTS: Final = (None, 0, 1_700_000_000, 2**40)
 _ARRAYS: Final[tuple[Callable[[random.Random, int], pa.Array], ...]] = (
-    _drawn((pa.int8(), pa.int64(), pa.uint64(), pa.float32(), pa.float64()), (None, 1, 2, 8)),
-    _drawn((pa.string(), pa.large_string()), (None, "a", "1", "ä", *TEXTS[:-1])),
-    _drawn((pa.binary(), pa.large_binary()), (None, b"a", b"\xff\xfe", b"\x00")),
-    _drawn((pa.binary(2),), (b"\xff0", None)),
-    _drawn((pa.decimal128(20, 2), pa.decimal256(50, 2)), (None, decimal.Decimal("1.50"))),
-    lambda rng, rows: _drawn((pa.string(),), ("a", None, "8"))(rng, rows).dictionary_encode(),
-    _drawn(
+    _array_maker((pa.int8(), pa.int64(), pa.uint64(), pa.float32(), pa.float64()), (None, 1, 2, 8)),
+    _array_maker((pa.string(), pa.large_string()), (None, "a", "1", "ä", *TEXTS[:-1])),
+    _array_maker((pa.binary(), pa.large_binary()), (None, b"a", b"\xff\xfe", b"\x00")),
+    _array_maker((pa.binary(2),), (b"\xff0", None)),
+    _array_maker((pa.decimal128(20, 2), pa.decimal256(50, 2)), (None, decimal.Decimal("1.50"))),
+    lambda rng, rows: _array_maker((pa.string(),), ("a", None, "8"))(rng, rows).dictionary_encode(),
+    _array_maker(
         (
             pa.timestamp("s"),
             pa.timestamp("ms"),
@@ -245,28 +251,29 @@ _ARRAYS: Final[tuple[Callable[[random.Random, int], pa.Array], ...]] = (
         ),
         _INSTANTS,
     ),
-    _drawn((pa.timestamp("us"), pa.timestamp("ns")), (None, 0, 2**62)),
-    _drawn([pa.duration(unit) for unit in ("s", "ms", "us", "ns")], (None, 5, 2**61)),
-    _drawn((pa.date32(), pa.date64()), (None, dt.date(2024, 1, 1), dt.date(9999, 1, 1))),
-    _drawn((pa.time64("us"),), (None, dt.time(1, 2, 3))),
-    _drawn((pa.list_(pa.int64()),), (None, [1, 2])),
-    _drawn((pa.struct({"a": pa.int64()}),), (None, {"a": 1})),
-    _drawn((pa.map_(pa.string(), pa.int64()),), (None, [("k", 1)])),
-    _drawn((pa.bool_(),), (None, True, False)),
+    _array_maker((pa.timestamp("us"), pa.timestamp("ns")), (None, 0, 2**62)),
+    _array_maker([pa.duration(unit) for unit in ("s", "ms", "us", "ns")], (None, 5, 2**61)),
+    _array_maker((pa.date32(), pa.date64()), (None, dt.date(2024, 1, 1), dt.date(9999, 1, 1))),
+    _array_maker((pa.time64("us"),), (None, dt.time(1, 2, 3))),
+    _array_maker((pa.list_(pa.int64()),), (None, [1, 2])),
+    _array_maker((pa.struct({"a": pa.int64()}),), (None, {"a": 1})),
+    _array_maker((pa.map_(pa.string(), pa.int64()),), (None, [("k", 1)])),
+    _array_maker((pa.bool_(),), (None, True, False)),
     lambda _, rows: pa.nulls(rows),
-    _drawn((pa.float64(),), (0.0, float("nan"), float("inf"), 1e300, -5.0)),
+    _array_maker((pa.float64(),), (0.0, float("nan"), float("inf"), 1e300, -5.0)),
     lambda _, rows: pa.array(np.full(rows, 1.5, np.float16)),
 )
 
 
-def _columnar(rng: random.Random) -> bytes:
+def _columnar_file(rng: random.Random) -> bytes:
+    """Return a Parquet or Feather file."""
     header, rows = (
         [name for name in _header(rng) if "\ud800" not in name],
         rng.choice((0, 1, 5, 25)),
     )
     header = [header[0] if header and rng.random() < 0.04 else name for name in header]
 
-    def made(at: int) -> pa.Array:
+    def draw_column(at: int) -> pa.Array:
         if rng.random() < 0.7:
             return pa.array(
                 [rng.randint(0, 50) + at for at in range(rows)]
@@ -275,7 +282,7 @@ def _columnar(rng: random.Random) -> bytes:
             )
         return rng.choice(_ARRAYS)(rng, rows)
 
-    table = pa.Table.from_arrays([made(at) for at in range(len(header))], names=header)
+    table = pa.Table.from_arrays([draw_column(at) for at in range(len(header))], names=header)
     out = io.BytesIO()
     if rng.random() < 0.04 and 0 < len(set(header)) == len(header):
         pyarrow.feather.write_feather(table, out)
@@ -290,10 +297,11 @@ def _columnar(rng: random.Random) -> bytes:
 
 
 def _json_trace(rng: random.Random) -> bytes:
-    document: Any = json.loads(_real()[0][1])
+    """Return a JSON trace with replaced values."""
+    document: Any = json.loads(_real_files()[0][1])
     for _ in range(rng.randint(0, 3)):
-        document = replaced(rng, document)
-    return _json(document)
+        document = replace_value(rng, document)
+    return _to_json(document)
 
 
 _ONE: Final[Mapping[str, Any]] = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
@@ -363,70 +371,72 @@ _RUNS: Final = (
 )
 
 
-def _objects(rng: random.Random) -> bytes:
-    """Return JSON that a recipe knows, or whose objects are rows."""
+def _json_objects(rng: random.Random) -> bytes:
+    """Return JSON of a format with a recipe, or with one object per row."""
     if rng.random() < 0.5:
         key = rng.choice(list(_EXPORTS))
         one = rng.choice(_EXPORTS[key])
-        listed = [replaced(rng, one) if rng.random() < 0.7 else one for _ in range(4)]
-        return _json({key: listed})
-    rows = [replaced(rng, dict(_ANY)) if rng.random() < 0.5 else _ANY for _ in range(5)]
+        listed = [replace_value(rng, one) if rng.random() < 0.7 else one for _ in range(4)]
+        return _to_json({key: listed})
+    rows = [replace_value(rng, dict(_ANY)) if rng.random() < 0.5 else _ANY for _ in range(5)]
     if rng.random() < 0.5:
-        return b"\n".join(map(_json, rows))
-    return _json(rows if rng.random() < 0.5 else {"data": rows, "more": rng.choice(VALUES)})
+        return b"\n".join(map(_to_json, rows))
+    return _to_json(rows if rng.random() < 0.5 else {"data": rows, "more": rng.choice(VALUES)})
 
 
-def _tables(rng: random.Random) -> bytes:
-    """Return the tables of one trace in one archive, or the runs of an experiment tracker."""
+def _table_archive(rng: random.Random) -> bytes:
+    """Return an archive with the tables of a trace, or the runs of an experiment tracker."""
     if rng.random() < 0.5:
-        return _edited(rng, rng.choice(_RUNS).encode())
+        return _edit_words(rng, rng.choice(_RUNS).encode())
     chosen = rng.sample(_TABLES, rng.randint(1, 3))
     files = {
-        f"{at}.csv": damaged(
+        f"{at}.csv": damage(
             rng,
-            _edited(rng, "".join(row.format(job * 24) for job in "abc").encode()),
+            _edit_words(rng, "".join(row.format(job * 24) for job in "abc").encode()),
         )
         for at, row in enumerate(chosen)
     }
-    return zipped(files, rng)
+    return zip_files(files, rng)
 
 
-def _json(document: Any) -> bytes:
+def _to_json(document: Any) -> bytes:
+    """Return a document as JSON."""
     return json.dumps(document).encode("utf-8", "replace")
 
 
 @cache
-def _real() -> list[tuple[str, bytes]]:
-    found = [(path.name, path.read_bytes()) for path in _REAL]
+def _real_files() -> list[tuple[str, bytes]]:
+    """Return (name, content) of real trace files."""
+    files = [(path.name, path.read_bytes()) for path in _REAL]
     week = pq.read_table(ROOT / "sample_traces/week.parquet").slice(0, 30)
     out = io.BytesIO()
     pq.write_table(week, out)
     return [
-        *found,
+        *files,
         ("week.parquet", out.getvalue()),
         ("week.csv", week.to_pandas().to_csv(index=False).encode()),
     ]
 
 
 def trace(rng: random.Random) -> bytes:
-    """Return a file as it may be dropped on the Trace page."""
+    """Return a file for the Trace page."""
     makers = (
-        _delimited,
-        _delimited,
-        _columnar,
-        _columnar,
+        _delimited_text,
+        _delimited_text,
+        _columnar_file,
+        _columnar_file,
         _json_trace,
-        _blanks,
-        _gavel,
-        _objects,
-        _tables,
-        lambda rng: _edited(rng, rng.choice(_real())[1]),
+        _workload_log,
+        _gavel_trace,
+        _json_objects,
+        _table_archive,
+        lambda rng: _edit_words(rng, rng.choice(_real_files())[1]),
     )
-    return packed(rng, damaged(rng, rng.choice(makers)(rng)))
+    return compress(rng, damage(rng, rng.choice(makers)(rng)))
 
 
-def replaced(rng: random.Random, document: Any) -> Any:
-    """Return a document with one value of it changed, left out or added."""
+def replace_value(rng: random.Random, document: Any) -> Any:
+    """Return a document with one value changed, removed or added."""
     if isinstance(document, dict) and document and rng.random() < 0.9:
         key = rng.choice(list(document))
         chance = rng.random()
@@ -434,66 +444,66 @@ def replaced(rng: random.Random, document: Any) -> Any:
             return {name: value for name, value in document.items() if name != key}
         if chance < 0.1:
             return document | {rng.choice(TEXTS): rng.choice(VALUES)}
-        return document | {key: replaced(rng, document[key])}
+        return document | {key: replace_value(rng, document[key])}
     if isinstance(document, list) and document and rng.random() < 0.9:
         at = rng.randrange(len(document))
         return [
             *document[:at],
-            replaced(rng, document[at]),
+            replace_value(rng, document[at]),
             *document[at + 1 :],
             *([document[at]] if rng.random() < 0.05 else []),
         ]
     return rng.choice(VALUES)
 
 
-def _edited(rng: random.Random, data: bytes) -> bytes:
-    """Return text with some of its figures and words replaced."""
+def _edit_words(rng: random.Random, data: bytes) -> bytes:
+    """Return text with some numbers and words replaced."""
     if data[:4] == b"PAR1":
         return data
-    wanted = rng.randint(0, 4)
+    replacements = rng.randint(0, 4)
     parts = re.split(r"([\w.:/-]+)", data.decode("utf-8", "replace"))
-    for _ in range(wanted):
+    for _ in range(replacements):
         parts[rng.randrange(len(parts))] = rng.choice(NUMBERS + TEXTS)
     return "".join(parts).encode("utf-8", "replace")
 
 
-def damaged(rng: random.Random, data: bytes) -> bytes:
-    """Return bytes with some of them changed, lost or doubled; a half of the files stay whole."""
+def damage(rng: random.Random, data: bytes) -> bytes:
+    """Return bytes with parts changed, lost or doubled; half of the files stay whole."""
     if not data or rng.random() < 0.5:
         return data
-    made = bytearray(data)
+    content = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8))):
-        at, size = rng.randrange(len(made) + 1), rng.choice((1, 4, 30))
-        made[at : at + size] = rng.choice(
+        at, size = rng.randrange(len(content) + 1), rng.choice((1, 4, 30))
+        content[at : at + size] = rng.choice(
             (
                 b"",
                 rng.randbytes(size),
                 b"\x00" * size,
                 b"\xff" * size,
-                bytes(made[at : at + size]) * 2,
+                bytes(content[at : at + size]) * 2,
                 b'"',
                 b"\n",
                 b",",
             )
         )
-        made = made or bytearray(b" ")
-    return bytes(made[: rng.randrange(len(made) + 1)] if rng.random() < 0.2 else made)
+        content = content or bytearray(b" ")
+    return bytes(content[: rng.randrange(len(content) + 1)] if rng.random() < 0.2 else content)
 
 
-def packed(rng: random.Random, data: bytes) -> bytes:
-    """Return bytes, now and then packed, and the archive damaged."""
+def compress(rng: random.Random, data: bytes) -> bytes:
+    """Return bytes, rarely compressed into a damaged archive."""
     chance = rng.random()
     if chance < 0.05:
-        return damaged(rng, gzip.compress(data, 1))
+        return damage(rng, gzip.compress(data, 1))
     return (
-        damaged(rng, zipped({"a.csv": data} | ({"b": b""} if rng.random() < 0.1 else {}), rng))
+        damage(rng, zip_files({"a.csv": data} | ({"b": b""} if rng.random() < 0.1 else {}), rng))
         if chance < 0.1
         else data
     )
 
 
-def zipped(files: Mapping[str, bytes], rng: random.Random) -> bytes:
-    """Return an archive."""
+def zip_files(files: Mapping[str, bytes], rng: random.Random) -> bytes:
+    """Return a ZIP archive of files."""
     out = io.BytesIO()
     method = rng.choice(
         (
@@ -506,7 +516,7 @@ def zipped(files: Mapping[str, bytes], rng: random.Random) -> bytes:
     )
     with zipfile.ZipFile(out, "w", method) as file:
         for name, data in files.items():
-            # Without the time of day, so that the same seed gives the same bytes.
+            # Without a time stamp, so that a seed always gives equal bytes.
             file.writestr(zipfile.ZipInfo(name), data, method)
     return out.getvalue()
 
@@ -540,37 +550,39 @@ _NODE: Final = {
 
 
 def cluster(rng: random.Random) -> tuple[bytes, str]:
-    """Return a file of machines as it may be dropped on the Cluster page, and its name."""
+    """Return a file of machines for the Cluster page, and its name."""
     if rng.random() < 0.45:
         described = Cluster.parse("4x8:v100,2x4:t4/64c/512g,1x0:cpu").to_json() | {
             "changes": [{"at_s": 60.0, "nodes": [0, 1], "present": False}]
         }
         document: Any = rng.choice((described, {"cluster": described}, {"nodes": [_NODE, _NODE]}))
         for _ in range(rng.randint(0, 2)):
-            document = replaced(rng, document)
+            document = replace_value(rng, document)
         return (
-            damaged(rng, _json(document)) if rng.random() < 0.3 else _json(document)
+            damage(rng, _to_json(document)) if rng.random() < 0.3 else _to_json(document)
         ), "machines.json"
     text = rng.choice((CONF, _SHOWN * 2, _LISTED, _TOLD, _DAILY)).encode()
-    return packed(rng, damaged(rng, _edited(rng, text))), rng.choice(("machines.csv", "slurm.conf"))
+    return compress(rng, damage(rng, _edit_words(rng, text))), rng.choice(
+        ("machines.csv", "slurm.conf")
+    )
 
 
 def scenario(rng: random.Random) -> bytes:
-    """Return a scenario, alone or with its jobs, or exported runs."""
+    """Return a scenario file, a scenario with its jobs, or exported runs."""
     document: Any = start.sample_study().to_json()
     for _ in range(rng.randint(0, 2)):
-        document = replaced(rng, document)
+        document = replace_value(rng, document)
     if rng.random() < 0.7:
-        return damaged(rng, _json(document)) if rng.random() < 0.2 else _json(document)
+        return damage(rng, _to_json(document)) if rng.random() < 0.2 else _to_json(document)
     about = {
         "name": "x",
         "epoch": "2024-01-01T00:00:00",
         "account": {"format": "native", "read": 3},
     }
     parts = {
-        "scenario.json": _json(document),
-        "trace.json": _json(replaced(rng, about)),
-        "trace.parquet": damaged(rng, _columnar(rng)),
+        "scenario.json": _to_json(document),
+        "trace.json": _to_json(replace_value(rng, about)),
+        "trace.parquet": damage(rng, _columnar_file(rng)),
     }
     things = {
         "kind": "library",
@@ -578,8 +590,8 @@ def scenario(rng: random.Random) -> bytes:
         "numbers": {},
     }
     if rng.random() < 0.3:
-        parts = {"library.json": _json(replaced(rng, things))}
-    return damaged(rng, zipped(parts, rng))
+        parts = {"library.json": _to_json(replace_value(rng, things))}
+    return damage(rng, zip_files(parts, rng))
 
 
 def profile(rng: random.Random) -> bytes:
@@ -591,4 +603,4 @@ def profile(rng: random.Random) -> bytes:
         .to_csv(index=False)
         .encode()
     )
-    return damaged(rng, _edited(rng, lines))
+    return damage(rng, _edit_words(rng, lines))

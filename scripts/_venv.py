@@ -1,5 +1,6 @@
-"""The checkout's own virtual environment: made once, filled again only when the requirements
-change; standard library only.
+"""The checkout's virtual environment, updated when the requirements change.
+
+Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ OLDEST = (3, 11)
 
 
 def refusal(version: tuple[int, ...]) -> str:
-    """Return why this Python cannot run Trainyard, in one sentence; "" if it can."""
+    """Return the sentence that refuses a Python version; "" for a supported one."""
     if tuple(version[:2]) >= OLDEST:
         return ""
     have, want = (".".join(map(str, parts)) for parts in (version[:3], OLDEST))
@@ -31,12 +32,12 @@ def refusal(version: tuple[int, ...]) -> str:
 
 
 def interpreter(home: Path, system: str = os.name) -> Path:
-    """Return where the environment at `home` keeps its Python; `system` as in `os.name`."""
+    """Return the path of Python in the environment at `home`; `system` as in `os.name`."""
     return home / "Scripts" / "python.exe" if system == "nt" else home / "bin" / "python"
 
 
 def requirement_files(root: Path, name: str) -> list[Path]:
-    """Return the named requirement file and, in order, those that it includes with ``-r``."""
+    """Return a requirement file, followed by the files that it includes with ``-r``."""
     files = [root / name]
     for line in files[0].read_text(encoding="utf-8").splitlines():
         included = re.match(r"-r\s+(\S+)", line)
@@ -46,9 +47,7 @@ def requirement_files(root: Path, name: str) -> list[Path]:
 
 
 def fingerprint(root: Path, name: str, version: tuple[int, ...]) -> str:
-    """Return a hash of everything that decides what has to be installed: the requirement files, the
-    constraints, and Python's version.
-    """
+    """Return a hash of the requirement files, the constraints and Python's version."""
     mix = hashlib.sha256(repr(tuple(version[:2])).encode())
     for file in [*requirement_files(root, name), root / "constraints.txt"]:
         mix.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -56,14 +55,12 @@ def fingerprint(root: Path, name: str, version: tuple[int, ...]) -> str:
 
 
 def stamp(home: Path, name: str) -> Path:
-    """Return the file inside the environment that remembers the fingerprint of its last complete
-    installation.
-    """
+    """Return the file with the fingerprint of the last complete installation."""
     return home / f"installed-{name}"
 
 
 def is_current(home: Path, name: str, wanted: str, system: str = os.name) -> bool:
-    """Tell whether the environment is there and was filled from exactly these files."""
+    """Return True if the environment exists and has exactly these requirements."""
     mark = stamp(home, name)
     return (
         interpreter(home, system).exists()
@@ -73,13 +70,12 @@ def is_current(home: Path, name: str, wanted: str, system: str = os.name) -> boo
 
 
 def prepare(name: str, root: Path = ROOT, home: Path = HOME) -> Path:
-    """Make the environment if it is missing, fill it if the files have changed, and return its
-    Python.
+    """Create or update the environment if needed and return its Python.
 
     Raises
     ------
     SystemExit
-        With one sentence, if Python is too old, or the environment or the packages cannot be had.
+        If Python is too old, or the environment or the packages cannot be installed.
     """
     reason = refusal(sys.version_info[:3])
     if reason:
@@ -110,8 +106,8 @@ def prepare(name: str, root: Path = ROOT, home: Path = HOME) -> Path:
     ]
     if subprocess.run(install, cwd=root, check=False).returncode:
         raise SystemExit(
-            "The packages could not be installed (pip's own words are above); check the network"
-            " connection and pip's settings, then run the same command again."
+            "The packages could not be installed (see pip's output above). Check the network"
+            " connection and pip's settings, then run this again."
         )
     for file in requirement_files(root, name):
         stamp(home, file.name).write_text(
@@ -121,6 +117,7 @@ def prepare(name: str, root: Path = ROOT, home: Path = HOME) -> Path:
 
 
 def _has_pip(python: Path) -> bool:
+    """Return True if pip works in the environment."""
     return (
         python.exists()
         and not subprocess.run(
@@ -130,11 +127,12 @@ def _has_pip(python: Path) -> bool:
 
 
 def _create(home: Path) -> None:
-    print(f"Making a virtual environment in {home.name}.", flush=True)
+    """Create an empty environment with pip."""
+    print(f"Creating a virtual environment in {home.name}.", flush=True)
     try:
         venv.EnvBuilder(with_pip=True, clear=True, symlinks=os.name != "nt").create(home)
     except (OSError, subprocess.CalledProcessError) as error:
         raise SystemExit(
-            f"The virtual environment {home} could not be made ({error}); its folder must be"
-            " writable and Python's venv module complete (Debian: python3-venv)."
+            f"The virtual environment {home} could not be created ({error}). Make"
+            " its folder writable and install Python's venv module (Debian: python3-venv)."
         ) from error

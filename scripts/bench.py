@@ -1,6 +1,4 @@
-"""Run the benchmarks: `python3 scripts/bench.py [arguments]`; the arguments go to `python -m
-benchmarks`.
-"""
+"""Run the benchmarks: `python3 scripts/bench.py` passes its arguments to `python -m benchmarks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check style, format, types, and that every benchmark can be imported, without running a test."""
+"""Check style, format and types, and import every benchmark; no test runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = (
 
 
 def run_steps(python: Path) -> list[tuple[str, str]]:
-    """Run all steps, also after one has failed; return the name and output of each that failed."""
+    """Run all steps; return the names and outputs of the failed steps."""
     failures = []
     for name, step in STEPS:
         command = [str(python), "-m", *step]
@@ -36,7 +36,7 @@ def run_steps(python: Path) -> list[tuple[str, str]]:
 
 
 def print_verdict(failures: list[tuple[str, str]]) -> int:
-    """Print the output of the failed steps and one closing line; return the exit code."""
+    """Print the output of failed steps and a verdict; return the exit code."""
     for _, output in failures:
         print(output)
     names = ", ".join(name for name, _ in failures)

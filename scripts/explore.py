@@ -1,11 +1,11 @@
 """Search for faults with random inputs: `python3 scripts/explore.py --minutes 10 --seed 7`.
 
-Never part of the gate. Each failure is printed as a line to paste into the tests, where it stays
-as a regression test. The same seed draws the same inputs.
+Not part of the gate. Each failure is printed as a regression test to paste into the tests. Equal
+seeds draw equal inputs.
 
 properties   random examples of every hypothesis test
 scenarios    2,000 random scenarios over all policies, with events just before each deadline
-engines      random scenarios on the fast engine and the kernel, which must agree
+engines      random scenarios with equal results on the fast engine and the kernel
 fuzz         damaged files for every reader of the app
 """
 
@@ -29,13 +29,13 @@ _FAILED = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 
 
 class Budget:
-    """Wall time for one part; at least one round of the part is always run."""
+    """Wall time for one part, which always runs at least one round."""
 
     def __init__(self, minutes: float) -> None:
         self._ends_s = time.monotonic() + 60 * minutes
 
     def rounds(self, first: int, most: int | None = None) -> Iterator[int]:
-        """Yield seeds from `first` on until the time is over or `most` were drawn."""
+        """Yield seeds from `first` upwards until the time is over or `most` are drawn."""
         seed = first
         yield seed
         while time.monotonic() < self._ends_s and (most is None or seed + 1 < first + most):
@@ -44,12 +44,12 @@ class Budget:
 
     @property
     def minutes_left(self) -> float:
-        """Return the minutes that are left, never below 0."""
+        """Remaining minutes, at least 0."""
         return max(0.0, self._ends_s - time.monotonic()) / 60
 
 
 def explore_properties(seed: int, budget: Budget) -> int:
-    """Run every hypothesis test with other examples; return the number of failed tests."""
+    """Run all hypothesis tests with new examples; return the number of failed tests."""
     failures = 0
     for drawn in budget.rounds(seed):
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "hypothesis"]
@@ -70,7 +70,7 @@ def explore_properties(seed: int, budget: Budget) -> int:
 def explore_seeds(
     check: Callable[[int], object], seed: int, budget: Budget, most: int | None = None
 ) -> int:
-    """Call `check` with one seed after another; return the number that failed."""
+    """Call `check` with consecutive seeds; return the number of failures."""
     failures = tried = 0
     for drawn in budget.rounds(seed, most):
         tried += 1
@@ -86,14 +86,14 @@ def explore_seeds(
 
 
 def explore_scenarios(seed: int, budget: Budget) -> int:
-    """Run random scenarios over all policies; return the number that failed."""
+    """Run random scenarios of all policies; return the number of failures."""
     from tests.properties.test_every_run_ends import check_scenario
 
     return explore_seeds(check_scenario, seed, budget, SCENARIOS)
 
 
 def explore_engines(seed: int, budget: Budget) -> int:
-    """Compare both engines on random scenarios; return the number that differ."""
+    """Compare both engines on random scenarios; return the number of differences."""
     from tests import conftest  # noqa: F401 - loads the profile of hypothesis
     from tests.properties.test_engines import check_engines
     from trainyard.runs import engines
@@ -105,7 +105,7 @@ def explore_engines(seed: int, budget: Budget) -> int:
 
 
 def explore_files(seed: int, budget: Budget) -> int:
-    """Open damaged files; return 1 if one of them shows a fault."""
+    """Open damaged files; return 1 if a file shows a fault."""
     import fuzz
 
     limits = ["--inputs", "1000000", "--minutes", str(max(budget.minutes_left, 0.1))]
@@ -121,7 +121,7 @@ PARTS: dict[str, Callable[[int, Budget], int]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the chosen parts, each for its share of the time; return 1 if anything failed."""
+    """Run the chosen parts, each for an equal share of the time; return 1 after a failure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

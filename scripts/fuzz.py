@@ -1,9 +1,8 @@
-"""Throw damaged files at everything the pages open: `python scripts/fuzz.py --seed N --inputs N`,
-with the Python of the environment.
+"""Open damaged files as the pages do: `python scripts/fuzz.py --seed N --inputs N`.
 
-Every input follows from the seed and its number, so `--seed 7 --first 4711 --inputs 1` does one
-again. A fault is an error that is not ours, a sentence that is none, more than 5 s of CPU time, or
-more than 1 GB of memory.
+Run it with the Python of the environment. Each input follows from the seed and its number:
+`--seed 7 --first 4711 --inputs 1` repeats one. A fault is an error of another library, a message
+that is not a sentence, more than 5 s of CPU time, or more than 1 GB of memory.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from trainyard.study.study import Study
 from trainyard.traces import bundle, intake, start
 from trainyard.traces.thinning import anonymize
 
-MOST_S: Final = 5.0
-MOST_MB: Final = 1000.0
+MAX_S: Final = 5.0
+MAX_MB: Final = 1000.0
 SHARES: Final[Mapping[str, int]] = {
     "trace": 8,
     "cluster": 4,
@@ -58,24 +57,21 @@ SHARES: Final[Mapping[str, int]] = {
     "link": 3,
     "profile": 1,
 }
-"""How often each kind of file is tried."""
+"""Kind of file -> weight of the draw."""
 TESTS: Final = "tests/scripts/test_fuzz.py"
 _SHOWN: Final = 20
-_MOST_BYTES: Final = 8_000_000_000
+_MAX_BYTES: Final = 8_000_000_000
 _PATIENCE_S: Final = 600
-"""After this the process is ended."""
+"""Seconds after which an input is ended with its process."""
 
 
 class Shelf:
-    """Stands for the store where a trace is kept: makes what would be written, and remembers the
-    jobs.
-    """
+    """Replacement of the store that serializes a trace without writing it."""
 
     def put_trace(
-        self, trace: Trace, account: Mapping[str, Any] | None = None, owners: Sequence[str] = ()
+        self, trace: Trace, account: Mapping[str, Any] | None = None, _owners: Sequence[str] = ()
     ) -> str:
-        """Take a trace."""
-        del owners
+        """Serialize a trace and return its digest."""
         to_parquet(trace.frame)
         json.dumps(plain(account or {}), allow_nan=False)
         self.trace = trace
@@ -83,7 +79,7 @@ class Shelf:
 
 
 class Pages:
-    """What the pages do with each kind of file.
+    """Handlers of the pages for each kind of file.
 
     Parameters
     ----------
@@ -106,20 +102,20 @@ class Pages:
     def trace(self, rng: random.Random) -> None:
         """Drop a file on the Trace page."""
         data, shelf = _inputs.trace(rng), Shelf()
-        found, choices = None, dict[str, Any]()
+        peeked, choices = None, dict[str, Any]()
         try:
-            found = intake.peek_upload(data, "file")
-            intake.example_cells(found)
-            [intake.median_duration_s(found, None, unit) for unit in ("s", "ms")]
-            if rng.random() < 0.1 and found.columns:
+            peeked = intake.peek_upload(data, "file")
+            intake.example_cells(peeked)
+            [intake.median_duration_s(peeked, None, unit) for unit in ("s", "ms")]
+            if rng.random() < 0.1 and peeked.columns:
                 choices["mapping"] = intake.check_mapping(
                     {
-                        native: rng.choice(["", *found.columns])
+                        native: rng.choice(["", *peeked.columns])
                         for native in intake.NATIVE_COLUMNS[:6]
                     }
                 )
         except TrainyardError as error:
-            checked(error)
+            check_sentence(error)
         if rng.random() < 0.2:
             choices |= {
                 "time_unit": rng.choice(("s", "ms", "h")),
@@ -136,11 +132,11 @@ class Pages:
         while True:
             try:
                 taken = intake.store_upload(
-                    data, "file", shelf, fmt=fmt, choices=choices, start=found
+                    data, "file", shelf, fmt=fmt, choices=choices, start=peeked
                 )  # type: ignore[arg-type]
                 break
             except OpenQuestionError as error:
-                checked(error)
+                check_sentence(error)
                 before = choices.get("answers", {})
                 answers = {
                     one.id: rng.choice([*one.options, "700", "0.5"])
@@ -152,9 +148,10 @@ class Pages:
                 choices["answers"] = before | answers
         intake.row_treatments(taken.account)
         intake.describe_columns(taken.account)
-        self._jobs(shelf.trace)
+        self._read_jobs(shelf.trace)
 
-    def _jobs(self, trace: Trace) -> None:
+    def _read_jobs(self, trace: Trace) -> None:
+        """Compute all figures of the Trace page."""
         intake.profile_trace(trace)
         intake.span_days(trace)
         machines.cluster_presets(trace)
@@ -165,13 +162,14 @@ class Pages:
     def cluster(self, rng: random.Random) -> None:
         """Drop a file on the Cluster page."""
         data, name = _inputs.cluster(rng)
-        self._machines(
+        self._read_machines(
             machines.import_cluster(
                 name, data, rng.choice(("", "2020-09-01T00:00:00+08:00"))
             ).cluster
         )
 
-    def _machines(self, cluster: Cluster) -> None:
+    def _read_machines(self, cluster: Cluster) -> None:
+        """Compute all figures of the Cluster page."""
         study = start.with_cluster(self._study, cluster)
         groups, types = machines.group_table(cluster), machines.type_table(cluster)
         machines.cluster_from_tables(groups, types, cluster)
@@ -184,7 +182,7 @@ class Pages:
         study.pack()
 
     def tables(self, rng: random.Random) -> None:
-        """Edit the two tables of the Cluster page: machines, and speeds and prices of GPU types."""
+        """Edit the tables of the Cluster page: machines, and GPU types."""
         cluster = self._study.base.cluster
         groups, types = (
             table.astype("object")
@@ -195,7 +193,7 @@ class Pages:
                 table.iat[rng.randrange(len(table)), rng.randrange(table.shape[1])] = rng.choice(
                     (*_inputs.VALUES[:24], pd.NA, pd.NaT)
                 )
-        self._machines(machines.cluster_from_tables(groups, types, cluster))
+        self._read_machines(machines.cluster_from_tables(groups, types, cluster))
 
     def scenario(self, rng: random.Random) -> None:
         """Drop a file on the Start page."""
@@ -203,20 +201,23 @@ class Pages:
         if archive.is_archive(data):
             archive.import_archive(self._store, "0" * 32, data, "file.zip", results=False)
             return
-        self._opened(bundle.open_scenario_file(data, "file.json", self._study, self._store).study)
+        self._open_study(
+            bundle.open_scenario_file(data, "file.json", self._study, self._store).study
+        )
 
     def link(self, rng: random.Random) -> None:
-        """Open an address."""
+        """Open a link."""
         document: Any = self._study.to_json()
         for _ in range(rng.randint(1, 2)):
-            document = _inputs.replaced(rng, document)
-        # Written by hand, so that it may hold what a page would not write.
+            document = _inputs.replace_value(rng, document)
+        # Packed by hand, so that it can have values that a page never writes.
         packed = zlib.compress(json.dumps(document).encode("utf-8", "replace"), 1)
-        self._opened(
+        self._open_study(
             start.refuse_server_file(Study.unpack(base64.urlsafe_b64encode(packed).decode()))
         )
 
-    def _opened(self, study: Study) -> None:
+    def _open_study(self, study: Study) -> None:
+        """Compute the figures of an opened study."""
         canonical_json(study.to_json())
         start.is_trace_missing(study, self._store)
         machines.cluster_totals(study.base.cluster)
@@ -227,31 +228,31 @@ class Pages:
     def profile(self, rng: random.Random) -> None:
         """Drop a profile on the Policies page."""
         kept = profiles.store_profile(_inputs.profile(rng), "profile.csv", self._store)
-        kept.table.cleaned()
+        kept.table.clean()
         profiles.load_profile(kept.source, self._store)
         profiles.with_table(self._study.base.perf, kept, self._study.base.cluster)
 
 
-def checked(error: TrainyardError) -> None:
-    """Raise a ValueError if what is told of an error is no single sentence that can be read."""
-    told = str(error)
+def check_sentence(error: TrainyardError) -> None:
+    """Raise ValueError if the message of an error is not one readable sentence."""
+    message = str(error)
     if not (
-        0 < len(told) <= MAX_MESSAGE_LENGTH
-        and told.isprintable()
-        and told.rstrip().endswith((".", "?", ")"))
+        0 < len(message) <= MAX_MESSAGE_LENGTH
+        and message.isprintable()
+        and message.rstrip().endswith((".", "?", ")"))
     ):
-        raise ValueError(f"no sentence: {told[:200]!r}") from error
+        raise ValueError(f"no sentence: {message[:200]!r}") from error
 
 
-def fault(pages: Pages, kind: str, rng: random.Random, limit_s: float = MOST_S) -> str:
-    """Try one input; return where and how it went wrong, or ""."""
+def fault(pages: Pages, kind: str, rng: random.Random, limit_s: float = MAX_S) -> str:
+    """Try one input; return the place and kind of its fault, or ""."""
     began_s, before_mb = time.process_time(), _peak_mb()
     try:
         try:
             pages.kinds[kind](rng)
         except TrainyardError as error:
-            checked(error)
-    except Exception as error:  # the point of it
+            check_sentence(error)
+    except Exception as error:  # any other error is a fault
         frames = traceback.extract_tb(error.__traceback__)
         ours = [
             frame
@@ -263,23 +264,24 @@ def fault(pages: Pages, kind: str, rng: random.Random, limit_s: float = MOST_S) 
     took_s, grown_mb = time.process_time() - began_s, _peak_mb() - before_mb
     if took_s > limit_s:
         return f"took {took_s:.1f} s of CPU time"
-    return f"took {grown_mb:,.0f} MB" if grown_mb > MOST_MB else ""
+    return f"took {grown_mb:,.0f} MB" if grown_mb > MAX_MB else ""
 
 
 def _peak_mb() -> float:
+    """Return the peak memory of this process in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try inputs until their number or the time is reached; return 1 if one went wrong."""
+    """Try inputs up to a number or a time; return 1 after a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     drawn = random.SystemRandom().randrange(2**31)
     parser.add_argument(
         "--seed",
         type=int,
         default=drawn,
-        help="another number makes other inputs; drawn if left out",
+        help="seed of the inputs (default: random)",
     )
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--kind", choices=tuple(SHARES), help="only files of one kind")
@@ -288,24 +290,24 @@ def main(arguments: Sequence[str]) -> int:
         "--minutes",
         type=float,
         default=0.0,
-        help="stop after so many minutes; 0 = when all are done",
+        help="stop after this time; 0 = no limit",
     )
     parser.add_argument(
-        "--cpu-s", type=float, default=float("inf"), help="stop after so many seconds of CPU time"
+        "--cpu-s", type=float, default=float("inf"), help="stop after this CPU time"
     )
     parser.add_argument(
-        "--limit-s", type=float, default=MOST_S, help="CPU seconds after which an input is a fault"
+        "--limit-s", type=float, default=MAX_S, help="CPU seconds above which an input is a fault"
     )
     args = parser.parse_args(arguments)
     print(f"seed {args.seed}", flush=True)
-    found: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
     ends_s = time.monotonic() + (args.minutes or 1e6) * 60
     with tempfile.TemporaryDirectory() as folder:
         mark = Path(folder) / "at"
         at, most_s, spent_s = args.first, args.cpu_s, 0.0
         while at < args.first + args.inputs and time.monotonic() < ends_s and spent_s < most_s:
             child = get_context("spawn").Process(
-                target=tried,
+                target=try_inputs,
                 args=(
                     args.seed,
                     at,
@@ -318,22 +320,22 @@ def main(arguments: Sequence[str]) -> int:
             child.start()
             child.join()
             reached, spent, *lines = mark.read_text(encoding="utf-8").splitlines()
-            found.update(lines)
+            faults.update(lines)
             at, spent_s = int(reached), spent_s + float(spent)
             if child.exitcode:
                 print(f"input {at} ended the process (exit code {child.exitcode})", flush=True)
-                found["the process ended"] += 1
+                faults["the process ended"] += 1
                 at += 1
     done = (
-        f"{at - args.first:,} inputs, {len(found):,} kinds of faults, {spent_s:.0f} s of CPU time"
+        f"{at - args.first:,} inputs, {len(faults):,} kinds of faults, {spent_s:.0f} s of CPU time"
     )
-    print(f"{done}; go on with --seed {args.seed} --first {at}")
-    for key, count in found.most_common(_SHOWN):
+    print(f"{done}; continue with --seed {args.seed} --first {at}")
+    for key, count in faults.most_common(_SHOWN):
         print(f"{count:,} x {key}")
-    return 1 if found else 0
+    return 1 if faults else 0
 
 
-def tried(
+def try_inputs(
     seed: int,
     first: int,
     end: int,
@@ -341,12 +343,10 @@ def tried(
     mark: Path,
     only: str = "",
 ) -> None:
-    """Try inputs in a process that one of them may end; `mark` says how far it came, and what it
-    found.
-    """
+    """Try inputs in a process that an input can end; write progress and faults to `mark`."""
     warnings.simplefilter("ignore")
-    # Whoever asks for all the memory of the machine shall not get it.
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    # An input must not use all memory of the machine.
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     kinds, lines = [kind for kind, share in SHARES.items() for _ in range(share)], dict[str, None]()
     began_s = time.process_time()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Compute golden summaries and page sentences, print what changed, and store them.
+"""Compute golden summaries or page sentences, print the changes, and store them.
 
 python -m scripts.refresh_golden [--sentences]
 """
@@ -16,14 +16,12 @@ from tests.pages import snapshots
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Refresh all scenarios; return 1 if results changed although `RESULTS_VERSION` did not, and
-    keep the old ones then.
-    """
+    """Store all results; keep changed ones of an equal `RESULTS_VERSION` and return 1."""
     parser = argparse.ArgumentParser(prog="python -m scripts.refresh_golden", description=__doc__)
     parser.add_argument(
         "--unreleased",
         action="store_true",
-        help="store changed results under the same version, which is not released yet",
+        help="store changed results under the same, unreleased version",
     )
     parser.add_argument("--sentences", action="store_true", help="store the page sentences instead")
     options = parser.parse_args(arguments)
@@ -52,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refresh_sentences() -> int:
-    """Print a diff for each page whose sentences changed, and store the sentences."""
+    """Store the sentences of all pages and print the changes."""
     for page in snapshots.PAGES:
         changed = snapshots.difference(page)
         if changed:

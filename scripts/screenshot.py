@@ -1,37 +1,35 @@
-"""Take the pictures of the documentation from the running app; with ``--all FOLDER``, every page
-wide and narrow, light and dark, for looking at.
+"""Take the pictures of the documentation from the running app.
 
-A server with an empty store is started for it. The pictures of the sample and the animation
-tour.gif go to docs/images.
+``--all FOLDER`` saves every page instead, wide and narrow, light and dark. Pictures and the
+animation tour.gif show the sample on a server with an empty store; they go to docs/images.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import os
 import re
-import shutil
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal
 
-from _venv import ROOT
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.browser.server import FLAGS, chromium, serving  # noqa: E402 - from this checkout
 
 IMAGES: Final = ROOT / "docs" / "images"
 PICTURE: Final = (1440, 900)
 FRAME_MS: Final = 2600
 COLOURS: Final = 128
-MOST_COLOURS: Final = 256
-MOST_BYTES: Final = 4_000_000
+MAX_COLOURS: Final = 256
+MAX_BYTES: Final = 4_000_000
 WIDTHS: Final = (1440, 800)
 SCHEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
 PLACES: Final = {
@@ -47,7 +45,7 @@ PLACES: Final = {
     "learn-glossary": "learn?tab=glossary",
     "learn-limits": "learn?tab=limits",
 }
-"""Name of a picture -> where it is taken."""
+"""Name of a picture -> path of its page."""
 _BUSY: Final = (
     "[data-testid=stApp][data-test-script-state=running], [data-testid=stSkeleton],"
     " [data-testid=stSpinner]"
@@ -56,178 +54,164 @@ _HEIGHT: Final = "() => document.querySelector('[data-testid=stMain]').scrollHei
 
 
 def main(arguments: list[str]) -> int:
-    """Serve, shoot, stop."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--all", metavar="FOLDER", type=Path, help="save every page here instead")
-    folder: Path | None = asked.parse_args(arguments).all
-    with served() as address, sync_playwright() as playwright:
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
+    """Serve the app and save the pictures, or an album of all pages."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", metavar="FOLDER", type=Path, help="save every page here instead")
+    folder: Path | None = parser.parse_args(arguments).all
+    with ExitStack() as stack:
+        store = Path(stack.enter_context(tempfile.TemporaryDirectory()), "store")
+        address = stack.enter_context(serving(store))
+        playwright = stack.enter_context(sync_playwright())
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         if folder is not None:
-            album(browser, address, folder)
+            save_album(browser, address, folder)
         else:
             IMAGES.mkdir(parents=True, exist_ok=True)
-            pictures(browser, address)
-            tour(browser, address, IMAGES / "tour.gif")
+            save_pictures(browser, address)
+            save_tour(browser, address, IMAGES / "tour.gif")
         browser.close()
     return 0
 
 
-@contextmanager
-def served() -> Iterator[str]:
-    """Serve the app with an empty store; yields its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        "app.py",
-        "--server.headless",
-        "true",
-        "--server.port",
-        str(port),
-    ]
-    with tempfile.TemporaryDirectory() as store:
-        server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TRAINYARD_STORE": store})
-        try:
-            while server.poll() is None and not is_up(port):
-                time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(10)
-
-
-def is_up(port: int) -> bool:
-    """Tell whether something listens on the port of this machine."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def opened(browser: Browser, address: str, size: tuple[int, int]) -> Page:
-    """Open a window of that many pixels, and run the sample in it."""
-    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+def open_start(browser: Browser, address: str) -> Page:
+    """Open Start in a new window of the size of the pictures."""
+    page = browser.new_page(viewport={"width": PICTURE[0], "height": PICTURE[1]})
     page.set_default_timeout(60_000)
     page.goto(address)
-    page.get_by_role("button", name="Run the sample").click()
-    page.get_by_text("Up to date").wait_for()
-    settled(page)
     return page
 
 
-def settled(page: Page) -> None:
-    """Wait until nothing is being drawn."""
+def run_sample(page: Page) -> None:
+    """Run the sample from Start."""
+    page.get_by_role("button", name="Run the sample").click()
+    page.get_by_text("Up to date").wait_for()
+    wait_until_drawn(page)
+
+
+def wait_until_drawn(page: Page) -> None:
+    """Wait until the page is drawn."""
     page.wait_for_function(f"() => !document.querySelector({_BUSY!r})")
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(1200)
 
 
-def pictures(browser: Browser, address: str) -> None:
-    """Save what is seen of the sample, page by page."""
-    page = browser.new_page(viewport={"width": PICTURE[0], "height": PICTURE[1]})
-    page.set_default_timeout(60_000)
-    page.goto(address)
-    has_result(page)
-    save(page, "tutorial-start")
-    page.close()
-    page = opened(browser, address, PICTURE)
-    save(page, "compare")
-    zoom(page)
-    save(page, "tutorial-compare")
-    page.get_by_role("button", name="✕").click()
-    settled(page)
-    job(page)
-    save(page, "tutorial-job")
-    page.keyboard.press("Escape")
-    page.get_by_role("dialog").wait_for(state="detached")
-    go(page, "Policies")
-    save(page, "tutorial-policies")
-    explore(page)
-    save(page, "explore")
-    plan(page)
-    save(page, "plan")
+def save_pictures(browser: Browser, address: str) -> None:
+    """Save the pictures of the sample, page by page."""
+    page = open_start(browser, address)
+    for name, steps in (
+        ("tutorial-start", [wait_for_result]),
+        ("compare", [run_sample]),
+        ("tutorial-compare", [zoom]),
+        ("tutorial-job", [leave_zoom, open_job]),
+        ("tutorial-policies", [close_job, open_policies]),
+        ("explore", [open_explore]),
+        ("plan", [open_plan]),
+    ):
+        for step in steps:
+            step(page)
+        save_picture(page, name)
     page.close()
 
 
-def has_result(page: Page) -> None:
+def wait_for_result(page: Page) -> None:
     """Wait on Start until the server has prepared the result of the sample."""
     page.get_by_role("button", name="Run the sample").wait_for()
-    settled(page)
+    wait_until_drawn(page)
     while not page.locator(".js-plotly-plot").count():
         page.reload()
         page.get_by_role("button", name="Run the sample").wait_for()
-        settled(page)
+        wait_until_drawn(page)
 
 
-def save(page: Page, name: str) -> None:
-    """Save what the window shows, with as few colours as can be without being seen."""
-    settled(page)
+def save_picture(page: Page, name: str) -> None:
+    """Save the window with a palette of `MAX_COLOURS` colours."""
+    wait_until_drawn(page)
     shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     few = shot.quantize(
-        MOST_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE, kmeans=2
+        MAX_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE, kmeans=2
     )
     few.save(IMAGES / f"{name}.png", optimize=True)
 
 
-def go(page: Page, name: str) -> None:
+def open_page(page: Page, name: str) -> None:
     """Open another page by its name in the navigation."""
     page.get_by_role("link", name=name, exact=True).click()
     page.get_by_test_id("stMain").locator("h1, h3").first.wait_for()
-    settled(page)
+    wait_until_drawn(page)
 
 
 def zoom(page: Page) -> None:
-    """Drag over the peak of the queue on Compare, and leave the pointer where it is read."""
+    """Drag over the peak of the queue on Compare and leave the pointer inside the window."""
     x, y, width = place_of(page, page.locator("[class*=st-key-compare] .nsewdrag").first)
     page.mouse.move(x + 0.6 * width, y)
     page.mouse.down()
     page.mouse.move(x + 0.85 * width, y, steps=8)
     page.mouse.up()
     page.get_by_role("button", name="✕").wait_for()
-    settled(page)
+    wait_until_drawn(page)
     page.mouse.move(x + 0.5 * width, y)
 
 
 def place_of(page: Page, part: Locator) -> tuple[float, float, float]:
-    """Return the left edge, the middle in height, and the width of a part of the page."""
+    """Return left edge, vertical middle and width of a part of the page."""
     part.scroll_into_view_if_needed()
     box = part.bounding_box()
     if box is None:
-        raise SystemExit(f"{part} has no place on {page.url}.")
+        raise SystemExit(f"{part} is not on {page.url}.")
     return box["x"], box["y"] + box["height"] / 2, box["width"]
 
 
-def job(page: Page) -> None:
-    """Open the job that the highlighted policy of Compare slows most, below its figures."""
+def open_job(page: Page) -> None:
+    """Open the job that the highlighted policy of Compare slows most."""
     table = page.get_by_test_id("stDataFrame").first
     table.scroll_into_view_if_needed()
     table.click(position={"x": 20, "y": 55})
     page.get_by_role("dialog").get_by_text("Waited to start").wait_for()
     page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 0)")
-    settled(page)
+    wait_until_drawn(page)
 
 
-def explore(page: Page) -> None:
-    """Open Explore, and fix an instant at the peak of the queue."""
-    go(page, "Explore")
+def leave_zoom(page: Page) -> None:
+    """Remove the zoom window of Compare."""
+    page.get_by_role("button", name="✕").click()
+    wait_until_drawn(page)
+
+
+def close_job(page: Page) -> None:
+    """Close the drawer of a job."""
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+
+
+def open_policies(page: Page) -> None:
+    """Open Policies."""
+    open_page(page, "Policies")
+
+
+def open_learn(page: Page) -> None:
+    """Open Learn."""
+    open_page(page, "Learn")
+    page.get_by_test_id("stMain").get_by_role("radiogroup").first.wait_for()
+
+
+def open_explore(page: Page) -> None:
+    """Open Explore and fix an instant at the peak of the queue."""
+    open_page(page, "Explore")
     page.locator(".st-key-machines .js-plotly-plot").wait_for()
-    settled(page)
+    wait_until_drawn(page)
     x, y, width = place_of(page, page.locator(".st-key-machines .nsewdrag").first)
     page.mouse.click(x + 0.72 * width, y)
     page.locator(".ty-instant b").get_by_text("at day").wait_for()
     page.mouse.move(0, 0)
 
 
-def plan(page: Page) -> None:
-    """Open Plan, and search the fewest nodes for a wait."""
-    go(page, "Plan")
+def open_plan(page: Page) -> None:
+    """Open Plan and search the fewest nodes that keep a wait."""
+    open_page(page, "Plan")
     search = page.get_by_role("button", name="Search", exact=True)
     answer = page.get_by_role("heading", name=re.compile("^(SRTF|FIFO|EASY).* needs "))
     answer.or_(search).first.wait_for()
-    if search.count():  # else the answer is stored
+    if search.count():  # otherwise the answer is stored
         search.click()
         page.get_by_test_id("stMain").get_by_role("button", name="Cancel").wait_for()
         page.get_by_test_id("stMain").get_by_test_id("stProgress").wait_for(
@@ -237,10 +221,11 @@ def plan(page: Page) -> None:
     page.mouse.move(0, 0)
 
 
-def album(browser: Browser, address: str, folder: Path) -> None:
-    """Save every page from top to bottom."""
+def save_album(browser: Browser, address: str, folder: Path) -> None:
+    """Save every page in full height."""
     folder.mkdir(parents=True, exist_ok=True)
-    first = opened(browser, address, PICTURE)
+    first = open_start(browser, address)
+    run_sample(first)
     query = first.url.partition("?")[2]
     first.close()
     for scheme in SCHEMES:
@@ -250,64 +235,47 @@ def album(browser: Browser, address: str, folder: Path) -> None:
                 page.set_viewport_size({"width": width, "height": 1000})
                 page.goto(f"{address}/{place}{'&' if '?' in place else '?'}{query}")
                 page.locator("h1, h3").first.wait_for()
-                settled(page)
-                for _ in range(2):  # a taller window may have more in it
+                wait_until_drawn(page)
+                for _ in range(2):  # a taller window can show more
                     page.set_viewport_size(
                         {"width": width, "height": int(page.evaluate(_HEIGHT)) + 80}
                     )
-                    settled(page)
+                    wait_until_drawn(page)
                 page.screenshot(path=folder / f"{name}-{width}-{scheme}.png")
         page.close()
 
 
-def tour(browser: Browser, address: str, file: Path) -> None:
-    """Save the walk from the sample to the reason why one job waited, and to a lesson, as an
-    animation.
-    """
-    frames = [Image.open(io.BytesIO(shot)).convert("RGB") for shot in _walk(browser, address)]
-    drawn = [
-        frame.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        for frame in frames
+def save_tour(browser: Browser, address: str, file: Path) -> None:
+    """Save the walk from the sample to the reason of one wait and to a lesson, as an animation."""
+    frames = [
+        Image.open(io.BytesIO(shot))
+        .convert("RGB")
+        .quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        for shot in walk_tour(open_start(browser, address))
     ]
-    drawn[0].save(
-        file, save_all=True, append_images=drawn[1:], duration=FRAME_MS, loop=0, optimize=True
+    frames[0].save(
+        file, save_all=True, append_images=frames[1:], duration=FRAME_MS, loop=0, optimize=True
     )
-    if file.stat().st_size > MOST_BYTES:
-        raise SystemExit(
-            f"{file.name} has {file.stat().st_size:,} bytes, more than {MOST_BYTES:,}."
-        )
+    if file.stat().st_size > MAX_BYTES:
+        raise SystemExit(f"{file.name} has {file.stat().st_size:,} bytes, more than {MAX_BYTES:,}.")
 
 
-def _walk(browser: Browser, address: str) -> Iterator[bytes]:
-    page = browser.new_page(viewport={"width": PICTURE[0], "height": PICTURE[1]})
-    page.set_default_timeout(60_000)
-    page.goto(address)
-    has_result(page)
-    settled(page)
-    yield page.screenshot()
-    page.get_by_role("button", name="Run the sample").click()
-    page.get_by_text("Up to date").wait_for()
-    settled(page)
-    yield page.screenshot()
-    zoom(page)
-    settled(page)
-    yield page.screenshot()
-    page.get_by_role("button", name="✕").click()
-    settled(page)
-    job(page)
-    yield page.screenshot()
-    page.keyboard.press("Escape")
-    page.get_by_role("dialog").wait_for(state="detached")
-    explore(page)
-    settled(page)
-    yield page.screenshot()
-    plan(page)
-    settled(page)
-    yield page.screenshot()
-    go(page, "Learn")
-    page.get_by_test_id("stMain").get_by_role("radiogroup").first.wait_for()
-    settled(page)
-    yield page.screenshot()
+def walk_tour(page: Page) -> Iterator[bytes]:
+    """Yield the screenshots of the tour."""
+    walk = (
+        [wait_for_result],
+        [run_sample],
+        [zoom],
+        [leave_zoom, open_job],
+        [close_job, open_explore],
+        [open_plan],
+        [open_learn],
+    )
+    for steps in walk:
+        for step in steps:
+            step(page)
+        wait_until_drawn(page)
+        yield page.screenshot()
     page.close()
 
 

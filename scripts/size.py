@@ -1,7 +1,7 @@
-"""Measure the product against its budgets: statements, loops of imports, names used twice.
+"""Measure the product against its limits: statements, import circles, class names used twice.
 
-`python3 scripts/size.py` prints the table and exits with 1 above a limit. A limit falls whenever
-less is reached; only a record in `docs/decisions/` may raise one. Standard library only.
+`python3 scripts/size.py` prints the table and exits with 1 above a limit. Lower a limit when a
+smaller figure is reached; only a record in `docs/decisions/` can raise one. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PRODUCT: Final = ("sim", "allocators", "jobtraces", "trainyard", "ui", "pages", "app.py")
 AROUND: Final = ("benchmarks", "scripts", "setup.py")
 
-# Package -> the places it is made of, and the most statements it may have. A file belongs to the
-# package with the longest matching place.
+# Package -> its places and the maximum number of statements. A file belongs to the package with
+# the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "sim": (("sim",), 8_583),
     "jobtraces": (("jobtraces",), 5_732),
@@ -33,11 +33,11 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "tests": (("tests",), 40_460),
 }
 CIRCLES: Final = 0
-"""Groups of modules that import each other, for annotations alone included."""
+"""Groups of modules that import each other, imports for annotations included."""
 UPWARD: Final = 0
 """Imports between neighbors of one folder that close a loop."""
 ONE_IMPORTER: Final = 65
-"""Modules that one other module imports, out of the same folder."""
+"""Modules that only one other module imports, in the same folder."""
 TWICE: Final = 4
 """Class names that two or more modules define."""
 
@@ -46,7 +46,7 @@ Node = TypeVar("Node", bound=Hashable)
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of the product, with its limit and what it counts."""
+    """One figure of the product with its limit and the items it counts."""
 
     title: str
     value: int
@@ -62,12 +62,13 @@ def syntax_nodes(path: Path) -> tuple[ast.AST, ...]:
 
 def python_files(*places: str, root: Path = ROOT) -> list[Path]:
     """Return the Python files at or below places of the checkout."""
-    found = {
-        path
-        for place in places
-        for path in ([root / place] if place.endswith(".py") else (root / place).rglob("*.py"))
-    }
-    return sorted(found)
+    return sorted(
+        {
+            path
+            for place in places
+            for path in ([root / place] if place.endswith(".py") else (root / place).rglob("*.py"))
+        }
+    )
 
 
 def count_statements(path: Path) -> int:
@@ -81,18 +82,18 @@ def count_statements(path: Path) -> int:
 
 
 def module_name(path: Path, root: Path = ROOT) -> str:
-    """Return the dotted name by which a file is imported."""
+    """Return the dotted module name of a file."""
     relative = path.relative_to(root).as_posix()
     return relative.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
-def imported(node: ast.AST, own: Iterable[str]) -> list[str]:
+def imported_modules(node: ast.AST, own: Iterable[str]) -> list[str]:
     """Return the modules that an import statement names.
 
     Parameters
     ----------
     node : AST
-        Any node; one that is no import names none.
+        Any node; without an import statement the list is empty.
     own : iterable of str
         Modules of the product: `from a import b` names `a.b` if that is one of them, else `a`.
     """
@@ -109,7 +110,9 @@ def import_graph(paths: Sequence[Path], root: Path = ROOT) -> dict[str, set[str]
     """Return for each module the other modules of `paths` that it imports."""
     own = {module_name(path, root): path for path in paths}
     return {
-        name: {target for node in syntax_nodes(path) for target in imported(node, own.keys())}
+        name: {
+            target for node in syntax_nodes(path) for target in imported_modules(node, own.keys())
+        }
         & own.keys() - {name}
         for name, path in own.items()
     }
@@ -133,7 +136,7 @@ def components(graph: Mapping[Node, set[Node]]) -> list[set[Node]]:
 
 
 def upward_imports(graph: Mapping[str, set[str]], packages: Iterable[str]) -> list[str]:
-    """Return the imports between neighbors of one folder that run against most others in a loop.
+    """Return the imports between neighbors of one folder that close a loop.
 
     Parameters
     ----------
@@ -142,7 +145,7 @@ def upward_imports(graph: Mapping[str, set[str]], packages: Iterable[str]) -> li
     packages : iterable of str
         Modules that are packages; files and folders directly inside one are neighbors.
     """
-    found = []
+    upward = []
     for package in ["", *packages]:
         prefix = f"{package}." if package else ""
         pairs: Counter[tuple[str, str]] = Counter()
@@ -151,24 +154,25 @@ def upward_imports(graph: Mapping[str, set[str]], packages: Iterable[str]) -> li
                 if name.startswith(prefix) and target.startswith(prefix):
                     ends = [one[len(prefix) :].split(".")[0] for one in (name, target)]
                     pairs[ends[0], ends[1]] += ends[0] != ends[1]
-        rooms: dict[str, set[str]] = defaultdict(set)
+        neighbors: dict[str, set[str]] = defaultdict(set)
         for (one, other), times in pairs.items():
             if times:
-                rooms[one].add(other)
-                rooms[other].update(())
-        for loop in components(rooms):
-            # In a loop the room that imports most of the others stands highest.
+                neighbors[one].add(other)
+                neighbors[other].update(())
+        for loop in components(neighbors):
+            # In a loop, the neighbor that imports most others is the highest.
             height = {
-                room: len(rooms[room] & loop) - sum(room in rooms[other] for other in loop)
-                for room in loop
+                neighbor: len(neighbors[neighbor] & loop)
+                - sum(neighbor in neighbors[other] for other in loop)
+                for neighbor in loop
             }
-            found += [
+            upward += [
                 f"{prefix}{one} imports {prefix}{other}"
                 for one in sorted(loop)
-                for other in sorted(rooms[one] & loop)
+                for other in sorted(neighbors[one] & loop)
                 if (height[one], pairs[one, other], one) < (height[other], pairs[other, one], other)
             ]
-    return found
+    return upward
 
 
 def one_importer(graph: Mapping[str, set[str]], packages: Iterable[str]) -> list[str]:
@@ -188,8 +192,8 @@ def one_importer(graph: Mapping[str, set[str]], packages: Iterable[str]) -> list
             importers[target].add(name)
     return sorted(
         name
-        for name, found in importers.items()
-        if len(found) == 1 and folders[name] == folders[next(iter(found))]
+        for name, users in importers.items()
+        if len(users) == 1 and folders[name] == folders[next(iter(users))]
     )
 
 
@@ -204,7 +208,7 @@ def names_used_twice(paths: Iterable[Path]) -> list[str]:
 
 
 def package_of(name: str) -> str:
-    """Return the package of `BUDGETS` that a file belongs to; "" if it belongs to none."""
+    """Return the package of `BUDGETS` with a file; "" if none has it."""
     places = {place: package for package, (places, _) in BUDGETS.items() for place in places}
     own = [place for place in places if name == place or name.startswith(f"{place}/")]
     return places[max(own, key=len)] if own else ""
@@ -239,7 +243,7 @@ def measure(root: Path = ROOT) -> list[Measure]:
 
 
 def main(write: Callable[[str], object] = print) -> int:
-    """Print every figure beside its limit, then what stands behind those above it."""
+    """Print each figure with its limit and the items of exceeded limits; return 1 if any."""
     measures = measure()
     over = [one for one in measures if one.value > one.limit]
     for one in measures:

@@ -1,5 +1,6 @@
-"""Start the app: `python3 scripts/start.py`; makes the environment on first use, then serves on
-this machine and opens the browser.
+"""Start the app: `python3 scripts/start.py` serves it on this machine and opens the browser.
+
+The first start creates the environment.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ STARTUP_S = 90.0
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nothing listens on the port of this machine."""
+    """Return True if no process listens on a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) != 0
 
 
-def choose_port(asked: int | None) -> int:
-    """Return the port that was asked for, or else the first free one from 8501 on.
+def choose_port(requested: int | None) -> int:
+    """Return the requested port, or the first free port from 8501 upwards.
 
     Raises
     ------
     SystemExit
-        With one sentence, if the asked port, or each of the twenty tried, is in use.
+        If the requested port, or each of twenty ports, is in use.
     """
-    tried = [asked] if asked is not None else range(FIRST_PORT, FIRST_PORT + 20)
+    tried = [requested] if requested is not None else range(FIRST_PORT, FIRST_PORT + 20)
     for port in tried:
         if is_free(port):
             return port
-    where = f"Port {asked} is" if asked is not None else f"Ports {tried[0]} to {tried[-1]} are"
+    where = (
+        f"Port {requested} is" if requested is not None else f"Ports {tried[0]} to {tried[-1]} are"
+    )
     raise SystemExit(
-        f"{where} in use; stop the program that uses it or choose another with --port."
+        f"{where} in use. Stop the program that uses it or choose another port with --port."
     )
 
 
 def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
-    """Tell whether a browser window could open: always on Windows and macOS, with a display
-    elsewhere, never in CI or over SSH.
-    """
+    """Return True if a browser window can open here; never in CI or over SSH."""
     if environment.get("CI") or environment.get("SSH_CONNECTION"):
         return False
     return platform in {"win32", "darwin"} or bool(
@@ -59,16 +60,12 @@ def has_screen(platform: str, environment: Mapping[str, str]) -> bool:
 
 
 def warm(python: Path) -> None:
-    """Compile the fast engine where that has not been done yet, so that no run waits for it; print
-    why where that fails.
-    """
+    """Compile the fast engine if needed, so that no run waits for it."""
     subprocess.run([str(python), "-m", "trainyard.runs.engines"], cwd=ROOT, check=False)
 
 
 def serve_command(python: Path, port: int) -> list[str]:
-    """Return the command line of the server; opening the browser is left to this script, which
-    knows when the server answers.
-    """
+    """Return the command line of the server, which does not open the browser itself."""
     return [
         str(python),
         "-m",
@@ -85,7 +82,7 @@ def serve_command(python: Path, port: int) -> list[str]:
 
 
 def is_healthy(port: int) -> bool:
-    """Tell whether the server answers; unknown paths answer 200 too, so the body decides."""
+    """Return True if the server answers; the body decides, as unknown paths return 200 too."""
     connection = http.client.HTTPConnection(HOST, port, timeout=2.0)
     try:
         connection.request("GET", "/_stcore/health")
@@ -97,7 +94,7 @@ def is_healthy(port: int) -> bool:
 
 
 def serve(python: Path, port: int, *, browse: bool) -> int:
-    """Run the server until it ends or Ctrl-C comes; return the exit code."""
+    """Run the server until it ends or Ctrl-C is pressed; return the exit code."""
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
     server = subprocess.Popen(serve_command(python, port), cwd=ROOT)
@@ -112,15 +109,14 @@ def serve(python: Path, port: int, *, browse: bool) -> int:
                 webbrowser.open(address)
         return server.wait()
     except KeyboardInterrupt:
-        _stop(server)
+        _stop_server(server)
         return 0
 
 
-def _stop(server: subprocess.Popen[bytes]) -> None:
+def _stop_server(server: subprocess.Popen[bytes]) -> None:
+    """Terminate the server; kill it if it does not end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if (
-        os.name != "nt"
-    ):  # there Ctrl-C has reached the server already, and terminate() would cut its farewell short
+    if os.name != "nt":  # on Windows, Ctrl-C has already reached the server
         server.terminate()
     try:
         server.wait(timeout=10.0)
@@ -135,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="scripts/start.py", description="Start Trainyard in the browser."
     )
     parser.add_argument(
-        "--port", type=int, help="port to serve on (default: the first free one from 8501 on)"
+        "--port", type=int, help="port to serve on (default: first free port from 8501)"
     )
     parser.add_argument("--headless", action="store_true", help="do not open a browser window")
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""Run the tests: the gate, or with `--all` the browser suite, servers and launchers as well.
+"""Run the tests: the gate, or with `--all` also the browser suite, servers and launchers.
 
-The gate is ruff, mypy and every test that is not marked `slow`. Other arguments go to pytest, a
-package as the folder of its tests: `python3 scripts/test.py allocators/sites -k quota`. Nothing
-here is random; random examples are drawn by `scripts/explore.py`.
+The gate is ruff, mypy and every test that is not marked `slow`. Other arguments go to pytest; a
+package means its tests: `python3 scripts/test.py allocators/sites -k quota`. Nothing is random;
+`scripts/explore.py` draws random examples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from _venv import DEV, ROOT, prepare
 from check import print_verdict, run_steps
 
-# A file stays in one process and in its order, so that its servers and workers start once.
+# Each file runs in one process and in order, so that its servers and workers start once.
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 GATE = (*PARALLEL, "-m", "not slow")
 ALL = PARALLEL
@@ -27,9 +27,9 @@ CLOSING = "Took {minutes:.1f} minutes and {cpu_s:,.0f} CPU seconds."
 
 
 def run_with_checks(python: Path, arguments: Sequence[str]) -> int:
-    """Run pytest with `arguments` and the static checks beside it; return the exit code."""
+    """Run pytest and the static checks at the same time; return the exit code."""
     began_s = time.monotonic()
-    # Once for all processes: where it was done before, this takes seconds.
+    # Compiles the loops once for all processes.
     subprocess.run([str(python), "-m", "trainyard.runs.engines"], cwd=ROOT, check=False)
     with ThreadPoolExecutor(max_workers=1) as executor:
         checks = executor.submit(run_steps, python)
@@ -43,12 +43,13 @@ def run_with_checks(python: Path, arguments: Sequence[str]) -> int:
 
 def run_pytest(python: Path, arguments: Sequence[str]) -> int:
     """Run pytest in the checkout's environment and return its exit code."""
-    command = [str(python), "-m", "pytest", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return subprocess.run(
+        [str(python), "-m", "pytest", *arguments], cwd=ROOT, check=False
+    ).returncode
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prepare the environment, run what the arguments ask for, and return the exit code."""
+    """Prepare the environment, run the requested tests, and return the exit code."""
     python = prepare(DEV)
     if not arguments or list(arguments) == ["--all"]:
         return run_with_checks(python, ALL if arguments else GATE)
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def folders_of_tests(arguments: Sequence[str]) -> list[str]:
-    """Return arguments of pytest with the folder of its tests for each package."""
+    """Return pytest arguments with each package replaced by the folder of its tests."""
     before = ("", *arguments)
     return [
         f"tests/{argument}"

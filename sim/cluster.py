@@ -263,7 +263,7 @@ class Cluster:
         )
 
     @property
-    def known(self) -> tuple[Node, ...]:
+    def initial_nodes(self) -> tuple[Node, ...]:
         """The nodes that are known at the start of the run."""
         unknown = self.unknown(-math.inf)
         return (

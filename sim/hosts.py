@@ -11,7 +11,7 @@ from sim.limits import MAX_NODES
 
 _RANGE: Final = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 _NUMBERED: Final = re.compile(r"(.*?)(\d{1,12})")
-_LONGEST: Final = 1000
+_MAX_PATTERN_LENGTH: Final = 1000
 """Longest host pattern, in letters."""
 
 
@@ -70,7 +70,7 @@ def compress_hosts(hosts: Iterable[str]) -> str:
 
 def _expand_pattern(part: str, name: str) -> list[str]:
     """Expand one pattern such as ``gpu[001-016,020]`` into host names."""
-    if len(part) > _LONGEST:
+    if len(part) > _MAX_PATTERN_LENGTH:
         raise ClusterError(
             f"{name}: '{part[:60]}' … has {len(part):,} letters, so it is not a list of hosts."
             " Correct it."

@@ -18,7 +18,7 @@ _VARIABLE: Final = "TRAINYARD_MOST_GPUS"
 
 
 def gpu_limit() -> int:
-    """Return the GPU limit of a cluster: ``TRAINYARD_MOST_GPUS``, or `MOST_GPUS`.
+    """Return the GPU limit of a cluster: ``TRAINYARD_MOST_GPUS``, or `MAX_GPUS`.
 
     Raises
     ------

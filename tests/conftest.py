@@ -1,5 +1,5 @@
 """Settings of all tests: hypothesis draws the same examples in every run, without a deadline, and
-the body of a test may take `MOST_CPU_S` of processor time.
+the body of a test may take `MAX_CPU_S` of processor time.
 
 Exploration selects the profile "explore" instead, with `--hypothesis-profile` and a seed.
 """
@@ -51,7 +51,7 @@ settings.load_profile("trainyard")
 RETRIED = ("browser", "dask", "postgres")
 
 # Processor time of a test, ten times what the longest takes: a busy machine does not reach it.
-MOST_CPU_S = 600.0
+MAX_CPU_S = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def fast_engine() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test whose body takes more than `MOST_CPU_S`; Windows has no such timer.
+    """Fail a test whose body takes more than `MAX_CPU_S`; Windows has no such timer.
 
     Fixtures, child processes and waiting are not limited.
     """
@@ -72,10 +72,10 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
     def stop(*_: Any) -> None:
-        pytest.fail(f"{item.nodeid} takes more than {MOST_CPU_S:g} s of processor time")
+        pytest.fail(f"{item.nodeid} takes more than {MAX_CPU_S:g} s of processor time")
 
     before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU_S, MOST_CPU_S)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_CPU_S, MAX_CPU_S)
     try:
         return (yield)
     finally:

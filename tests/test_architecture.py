@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from scripts import plain_english
-from scripts.size import BUDGETS, imported, measure, syntax_nodes
+from scripts.size import BUDGETS, imported_modules, measure, syntax_nodes
 from sim.trace import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,7 +151,9 @@ def imports(path: Path) -> tuple[tuple[int, str], ...]:
     statements = [
         node for node in syntax_nodes(path) if isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    return tuple((node.lineno, target) for node in statements for target in imported(node, OWN))
+    return tuple(
+        (node.lineno, target) for node in statements for target in imported_modules(node, OWN)
+    )
 
 
 def is_within(target: str, package: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-MOST_S = 60
+MAX_S = 60
 # Runs cells in one namespace and shows the last expression of each, as a notebook does.
 RUN = """
 import ast, json, sys
@@ -41,7 +41,7 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=5 * MOST_S,
+        timeout=5 * MAX_S,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert not [cell for cell in cells if cell.get("outputs")]

@@ -20,7 +20,7 @@ from trainyard.clusters import machines
 from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.results import outcomes, plainest
-from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.runs.run import run_missing
 from trainyard.store import Store, StoredResult
 from trainyard.study import catalog, files, gpu_types
@@ -327,7 +327,7 @@ class Comparison:
     skipped: Mapping[Spec, str]
 
     @cached_property
-    def _runs(self) -> Shown:
+    def _runs(self) -> StudyResults:
         """Stored results of all runs."""
         return outcomes.gather(self.study, self.store)
 
@@ -439,7 +439,9 @@ class Comparison:
             raise ParameterError(f"There is no job {job} in this trace. Use a value of its job_id.")
         book = explore.open_run(entry, trace, self.study.base.cluster, title, self.store)
         recorded_reasons = reasons.replay_statements(book, row, self.store)
-        return tuple(one.told for one in reasons.stated_reasons(book, row, recorded_reasons))
+        return tuple(
+            one.full_sentence for one in reasons.stated_reasons(book, row, recorded_reasons)
+        )
 
     def _entry(self, policy: str | Spec) -> tuple[str, StoredResult]:
         """Return the title and the first result of a policy."""

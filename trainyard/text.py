@@ -20,7 +20,7 @@ _CAUSES: Final = {
     "outage": "its node went down",
 }
 _DAY_S: Final = 86_400.0
-_MOST_DAYS: Final = 1_000_000
+_MAX_DAYS: Final = 1_000_000
 """Maximum days from the epoch; Python's calendar ends."""
 
 _GPU_MODEL: Final = re.compile(r"[a-z]{1,4}[0-9]+[a-z0-9_-]*")
@@ -88,17 +88,17 @@ class RunClock:
     epoch: str = ""
     seconds: bool = False
 
-    def at(self, t_s: float) -> str:
+    def format(self, t_s: float) -> str:
         """Return a time with its day: "day 3, 14:20" or "Thu 5 Oct, 14:20"."""
         return f"{self.day(t_s)}, {self.time(t_s)}"
 
-    def after(self, t_s: float, before_s: float) -> str:
+    def format_after(self, t_s: float, before_s: float) -> str:
         """Return a time, without its day if that is the day of the time before."""
-        return self.time(t_s) if self.day(t_s) == self.day(before_s) else self.at(t_s)
+        return self.time(t_s) if self.day(t_s) == self.day(before_s) else self.format(t_s)
 
     def span(self, t0_s: float, t1_s: float) -> str:
         """Return a time range: "day 6, 04:30–06:00"."""
-        return f"{self.at(t0_s)}–{self.after(t1_s, t0_s)}"
+        return f"{self.format(t0_s)}–{self.format_after(t1_s, t0_s)}"
 
     def day(self, t_s: float) -> str:
         """Return the day of a time: "day 3" or "Thu 5 Oct"."""
@@ -133,7 +133,7 @@ class RunClock:
         if match is None or day is None:
             raise ParameterError(
                 f"“{words[:40]}” is not a time of the run. Write it like"
-                f" “{self.at(5 * _DAY_S + 16_200)}”."
+                f" “{self.format(5 * _DAY_S + 16_200)}”."
             )
         hours, minutes, seconds = (int(match[name] or 0) for name in ("h", "m", "s"))
         return day * _DAY_S + hours * 3600 + minutes * 60 + seconds - self._first_s
@@ -161,7 +161,7 @@ class RunClock:
 
     def _has_date(self, days: int) -> bool:
         """Return True if a day has a calendar date."""
-        return bool(self.epoch) and abs(days) < _MOST_DAYS
+        return bool(self.epoch) and abs(days) < _MAX_DAYS
 
     def _day_of(self, match: re.Match[str]) -> int | None:
         """Return the day of a parsed time, None if there is no such date."""
@@ -187,7 +187,7 @@ _DATED: Final = re.compile(
 
 def run_time(t_s: float, epoch: str = "") -> str:
     """Return a time of a run: "day 6, 04:30", or with an epoch "Sat 6 Jan, 04:30"."""
-    return RunClock(epoch).at(t_s)
+    return RunClock(epoch).format(t_s)
 
 
 def relative_date(date: datetime, now: datetime) -> str:

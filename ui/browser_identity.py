@@ -65,7 +65,7 @@ def rename_run(study: Study) -> str:
     """Rename a comparison in this browser's runs; return an error message, or ""."""
     try:
         server.store().index.label(
-            owner(), library.recipe_id(study.named("")), name=study.base.name
+            owner(), library.recipe_id(study.with_name("")), name=study.base.name
         )
     except TrainyardError as error:
         return f"The new name was not saved in your runs. {error}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from trainyard.results.groups import GroupComparison
-from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.views import comparison as views
 from trainyard.views import metric_table
 from trainyard.views.compared import ComparedRuns, Window, compare_runs
@@ -15,7 +15,7 @@ from trainyard.views.comparison import ComparisonChoice, ComparisonView
 from ui import empty_states, figure, server, state, stored_results, url_params, words, zoom_window
 
 
-def compare(runs: Shown) -> ComparedRuns | None:
+def compare(runs: StudyResults) -> ComparedRuns | None:
     """Return the comparison of the complete runs; None if there are none."""
     # Incomplete runs count too: the report names the policies that cannot run.
     compared = _compare_cached(
@@ -28,7 +28,7 @@ def compare(runs: Shown) -> ComparedRuns | None:
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _compare_cached(key: str, _runs: Shown) -> ComparedRuns | None:
+def _compare_cached(key: str, _runs: StudyResults) -> ComparedRuns | None:
     """Return the comparison of runs, cached by their keys."""
     # Shared by all sessions and never changed.
     del key
@@ -65,7 +65,7 @@ def _zoom_cached(
     """Return the comparison within a zoom window, cached by its key."""
     # Views of other policies, metrics and groups share the frames of a window.
     del key
-    return _compared.seen(_window)
+    return _compared.with_window(_window)
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import streamlit as st
 
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.runs import estimate
 from trainyard.runs.queue import Submission
 from trainyard.traces import start
@@ -115,7 +115,7 @@ def draw_outdated(session: state.Session) -> None:
         )
 
 
-def draw_running(session: state.Session, runs: Shown) -> None:
+def draw_running(session: state.Session, runs: StudyResults) -> None:
     """Draw which policies are still running."""
     if session.live_jobs and session.pending_study is None:
         unrunnable = stored_results.unrunnable(runs.study)
@@ -130,7 +130,7 @@ def draw_running(session: state.Session, runs: Shown) -> None:
             st.caption(":material/hourglass: Running again. Shown: the stored result.")
 
 
-def draw_failures(session: state.Session, runs: Shown, *, has_ledger: bool = False) -> None:
+def draw_failures(session: state.Session, runs: StudyResults, *, has_ledger: bool = False) -> None:
     """Draw why policies have no result; with a ledger, its rows show that."""
     if has_ledger and runs.places:
         return
@@ -170,7 +170,7 @@ def _draw_failed(session: state.Session, title: str, job: Submission) -> None:
         st.rerun()
 
 
-def _draw_cancelled(session: state.Session, runs: Shown) -> None:
+def _draw_cancelled(session: state.Session, runs: StudyResults) -> None:
     """Draw which policies were cancelled and when, and which are complete."""
     cancelled = [
         index
@@ -205,7 +205,7 @@ def _draw_cancelled(session: state.Session, runs: Shown) -> None:
     )
 
 
-def _policy_jobs(session: state.Session, runs: Shown, index: int) -> list[Submission]:
+def _policy_jobs(session: state.Session, runs: StudyResults, index: int) -> list[Submission]:
     """Return the submitted runs of one policy."""
     return [session.jobs[key] for key in runs.keys[index] if key in session.jobs]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.store import StoredResult
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
@@ -50,7 +50,7 @@ def open_runs(compared: ComparedRuns, chosen: Sequence[int]) -> ExploredRuns:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _book(key: str, title: str, epoch: str, _entry: StoredResult, _shown: Shown) -> Book:
+def _book(key: str, title: str, epoch: str, _entry: StoredResult, _shown: StudyResults) -> Book:
     """Return one run opened for Explore, cached by its key and calendar."""
     del key
     base = _shown.study.base

@@ -16,7 +16,7 @@ from trainyard.views.figure_view import FigureView
 from ui import url_params, words
 
 ViewOrNone = TypeVar("ViewOrNone", bound=FigureView | None)
-MOST_ROWS: Final = 500
+MAX_ROWS: Final = 500
 """Rows of a table sent to the browser."""
 SECONDS: Final = " (s)"
 """Title suffix of a column of durations."""
@@ -66,7 +66,7 @@ def draw(
         config |= {"modeBarButtons": [["toImage"]], "doubleClick": False, "scrollZoom": False}
     config["toImageButtonOptions"]["format"] = st.session_state.get(_FORMAT, FORMATS[0])
     alt = charts.visible(view.alt, _ALT)
-    themed_figure = view.shown(is_dark(), large=has_large_type())
+    themed_figure = view.with_theme(is_dark(), large=has_large_type())
     event = st.plotly_chart(themed_figure, key=key, config=config, alt=alt, **options)
     if is_bare:
         return event
@@ -169,12 +169,12 @@ def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
 def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> None:
     """Draw the first rows of a table, and its download as CSV with times in seconds."""
     if is_sortable:
-        draw_table(readable(rows.head(MOST_ROWS)), hide_index=True)
+        draw_table(readable(rows.head(MAX_ROWS)), hide_index=True)
     else:
-        draw_fixed_table(rows.head(MOST_ROWS))
-    if len(rows) > MOST_ROWS:
+        draw_fixed_table(rows.head(MAX_ROWS))
+    if len(rows) > MAX_ROWS:
         st.caption(
-            f"{MOST_ROWS} of {words.plural(len(rows), 'row')} are shown; the file has all rows."
+            f"{MAX_ROWS} of {words.plural(len(rows), 'row')} are shown; the file has all rows."
         )
     st.download_button(
         "CSV",

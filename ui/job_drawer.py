@@ -231,7 +231,9 @@ def _draw_reasons(title: str, key: str, job: int, book: Book, longer: str) -> No
         rules = reasons.stated_reasons(
             book, job, () if needs_click else _statements(key, job, book)
         )
-    reasons_text = words.plain(" ".join(rule.told for rule in rules)) or _no_reason_text(book, job)
+    reasons_text = words.plain(" ".join(rule.full_sentence for rule in rules)) or _no_reason_text(
+        book, job
+    )
     st.markdown(f"**{words.plain(title)}**: {reasons_text} {words.plain(longer)}".rstrip())
     if needs_click:
         st.button(

@@ -245,7 +245,7 @@ def _draw_label_form(item: Item) -> None:
         name = st.text_input(
             "Name",
             item.name,
-            max_chars=library.MOST_NAME,
+            max_chars=library.MAX_NAME_LENGTH,
             key=f"runs/name/{item.id}",
             placeholder="optional",
         )
@@ -269,9 +269,9 @@ def _draw_label_form(item: Item) -> None:
 
 def _draw_export(chosen: Sequence[Item]) -> None:
     """Draw the button that downloads the ticked entries as a ZIP file."""
-    is_large = sum(item.kept.size for item in chosen) > archive.MOST_MB * 1e6
+    is_large = sum(item.kept.size for item in chosen) > archive.MAX_MB * 1e6
     reason = (
-        f"More than {archive.MOST_MB:.0f} MB of results: choose fewer."
+        f"More than {archive.MAX_MB:.0f} MB of results: choose fewer."
         if is_large
         else "With their stored results, for another machine or browser."
     )
@@ -338,7 +338,7 @@ def _open(item: Item) -> None:
         st.switch_page(
             "pages/plan.py", query_params=state.url_parameters() | {plan.ASKED: recipe.pack()}
         )
-    study = recipe.named(item.name)
+    study = recipe.with_name(item.name)
     session.window = None
     if not session.open(study) and not start.is_trace_missing(study, server.store()):
         session.displayed_study = study  # the page reports that its results are gone

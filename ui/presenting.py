@@ -109,12 +109,12 @@ def _open_saved(step: int) -> None:
     # Opening a run moves it to the top of the list, so the order here is by id.
     saved.sort(key=lambda item: item.id)
     ids = [item.id for item in saved]
-    own = library.recipe_id(session.displayed_study.named(""))
+    own = library.recipe_id(session.displayed_study.with_name(""))
     item = saved[(ids.index(own) + step) % len(saved) if own in ids else 0]
     try:
         recipe = item.recipe()
         if isinstance(recipe, Study):
-            session.open(start.refuse_server_file(recipe).named(item.name))
+            session.open(start.refuse_server_file(recipe).with_name(item.name))
             session.window = None
             url_params.set_param(url_params.HIGH, "")
     except TrainyardError as error:

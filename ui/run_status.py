@@ -10,7 +10,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.results.differences import study_changes
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.traces import start
 from ui import faults, progress, server, state, stored_results, words
 from ui.choosing import profiles
@@ -188,7 +188,7 @@ def _draw_details(session: state.Session) -> None:
     _draw_undo(session)
 
 
-def _draw_result_age(session: state.Session, runs: Shown) -> None:
+def _draw_result_age(session: state.Session, runs: StudyResults) -> None:
     """Draw when the displayed results were computed and how long that took, and Run again."""
     entries = [entry for policy_entries in runs.entries for entry in policy_entries]
     if not entries:

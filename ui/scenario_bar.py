@@ -93,7 +93,9 @@ def _draw_estimate(session: state.Session) -> None:
         return  # the trace is missing; a warning above reports it
     if not estimated.large or not run_status.needs_run(session):
         return
-    accuracy = "" if estimated.known else " (a rough estimate: some policies have not run here yet)"
+    accuracy = (
+        "" if estimated.is_measured else " (a rough estimate: some policies have not run here yet)"
+    )
     smaller_specs = estimate.smaller_traces(
         study.base.trace, estimated.jobs, load_trace(study.base.trace, pool.store).span_s
     )

@@ -94,7 +94,7 @@ class SessionSeat:
 
     watcher: str
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Cancel runs that only this session watches, unless it returns within the grace period."""
         pool().grace.begin(self.watcher)
 
@@ -107,7 +107,7 @@ def _on_session_end(watcher: str) -> None:
     release_memory(freed_bytes)
 
 
-@st.cache_resource(show_spinner=False, scope="session", on_release=SessionSeat.leave)
+@st.cache_resource(show_spinner=False, scope="session", on_release=SessionSeat.release)
 def seat(watcher: str, _free_session: Callable[[], int]) -> SessionSeat:
     """Register a session on every rerun; a short disconnect keeps its runs."""
     pool().grace.end(watcher)

@@ -208,9 +208,9 @@ class Session:
     def name(self, name: str) -> None:
         """Rename the scenario; this changes no result and is not a step to undo."""
         if self.displayed_study is not None and self.displayed_study.matches(self.study):
-            self.displayed_study = self.displayed_study.named(name)
+            self.displayed_study = self.displayed_study.with_name(name)
             self.notice = browser_identity.rename_run(self.displayed_study)
-        self.study = self.study.named(name)
+        self.study = self.study.with_name(name)
 
     @property
     def window(self) -> tuple[float, float] | None:
@@ -238,7 +238,7 @@ class Session:
     @property
     def live_jobs(self) -> list[Submission]:
         """Submitted runs that have not ended."""
-        return [job for job in self.jobs.values() if not job.settled]
+        return [job for job in self.jobs.values() if not job.has_ended]
 
     def add_other_runs(self, name: str, jobs: Sequence[Submission]) -> None:
         """Count runs of Plan or Learn in the status."""
@@ -310,7 +310,7 @@ class Session:
                 if not reasons[index]:
                     job = pool.submit(scenario, self.watcher, again=again)
                     self.jobs[job.key] = job
-                    self.computed_keys |= set() if job.settled else {job.key}
+                    self.computed_keys |= set() if job.has_ended else {job.key}
         except QueueFullError as error:
             self.notice = str(error)
         self.notice = " ".join(filter(None, (self.notice, _add_to_runs(study))))
@@ -350,7 +350,7 @@ def with_seed_and_repeats(study: Study, seed: int, repeats: int) -> Study:
 
 def _scenarios_by_seed(study: Study) -> list[tuple[int, Scenario]]:
     """Return (policy index, scenario) pairs; the first seed of every policy comes first."""
-    columns = [study.repeated(index) for index in range(len(study.allocators))]
+    columns = [study.policy_scenarios(index) for index in range(len(study.allocators))]
     return [
         (index, column[turn])
         for turn in range(study.repeats)

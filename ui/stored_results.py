@@ -9,7 +9,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.results import outcomes, past
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.results.past import Past
 from trainyard.store import StoredResult
 from trainyard.study.study import Study
@@ -33,9 +33,9 @@ def unrunnable(study: Study) -> dict[str, str]:
     return {title: reason for title, reason in zip(study.titles, reasons, strict=True) if reason}
 
 
-def gather(study: Study) -> Shown:
+def gather(study: Study) -> StudyResults:
     """Return the stored runs of a study; looked up once per run of a page."""
-    lookups: dict[object, Shown] = st.session_state.setdefault(_GATHERED, {})
+    lookups: dict[object, StudyResults] = st.session_state.setdefault(_GATHERED, {})
     cache_key = study.canonical(), study.slots, study.names
     if cache_key not in lookups:
         keys = keys_of(cache_key[0], study)
@@ -43,7 +43,7 @@ def gather(study: Study) -> Shown:
         entries = tuple(
             tuple(stored[key] for key in policy_keys if key in stored) for policy_keys in keys
         )
-        lookups[cache_key] = Shown(
+        lookups[cache_key] = StudyResults(
             study,
             study.titles,
             keys,

@@ -12,7 +12,7 @@ from trainyard.text import RunClock
 from trainyard.views.compared import Window
 from ui import state, words
 
-SHORTEST_S: Final = 600.0
+MIN_WINDOW_S: Final = 600.0
 """Minimum length; a shorter drag is widened."""
 _FAULT: Final = "window_fault"
 
@@ -42,12 +42,12 @@ def set_window(ends: Sequence[float], end_s: float) -> None:
 
 
 def _clip(ends: Sequence[float], end_s: float) -> Window | None:
-    """Return a window inside the run of at least `SHORTEST_S`; None if it is the whole run."""
+    """Return a window inside the run of at least `MIN_WINDOW_S`; None if it is the whole run."""
     t0, t1 = (min(max(float(end), 0.0), end_s) for end in sorted(ends))
-    missing_s = SHORTEST_S - (t1 - t0)
+    missing_s = MIN_WINDOW_S - (t1 - t0)
     if missing_s > 0:
-        t0 = max(min(t0 - missing_s / 2, end_s - SHORTEST_S), 0.0)
-        t1 = min(t0 + SHORTEST_S, end_s)
+        t0 = max(min(t0 - missing_s / 2, end_s - MIN_WINDOW_S), 0.0)
+        t1 = min(t0 + MIN_WINDOW_S, end_s)
     return None if t0 <= 0 and t1 >= end_s else (t0, t1)
 
 
@@ -82,7 +82,7 @@ def draw(key: str, end_s: float, clock: RunClock) -> None:
 
 def describe(window: Window, clock: RunClock) -> str:
     """Return a window as text: "day 1, 06:00 to day 2, 12:00"."""
-    return f"{clock.at(window[0])} to {clock.at(window[1])}"
+    return f"{clock.format(window[0])} to {clock.format(window[1])}"
 
 
 def _draw_fields(key: str, window: Window, end_s: float, clock: RunClock) -> None:
@@ -92,7 +92,7 @@ def _draw_fields(key: str, window: Window, end_s: float, clock: RunClock) -> Non
     keys = [f"{key}_{name}/{version}" for name in ("from", "to")]
     with st.form(f"{key}_ends/{version}", border=False):
         for title, name, end in zip(("From", "To"), keys, window, strict=True):
-            st.text_input(title, clock.at(end), key=name)
+            st.text_input(title, clock.format(end), key=name)
         st.form_submit_button("Zoom", on_click=_on_typed, args=(keys, window, end_s, clock))
     if fault := st.session_state.get(_FAULT):
         st.error(words.plain(fault), icon=":material/error:")
@@ -103,7 +103,9 @@ def _on_typed(keys: Sequence[str], window: Window, end_s: float, clock: RunClock
     try:
         t0, t1 = (
             # The field shows the instant rounded.
-            end if (typed := str(st.session_state[name])) == clock.at(end) else clock.read(typed)
+            end
+            if (typed := str(st.session_state[name])) == clock.format(end)
+            else clock.read(typed)
             for name, end in zip(keys, window, strict=True)
         )
     except ParameterError as error:

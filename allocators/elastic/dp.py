@@ -251,7 +251,7 @@ def candidates(gpus: int, low: int, high: int) -> list[int]:
     All ``B`` with the same ``ceil(B / k) = b`` therefore take equally long and need the same
     memory: the largest of them, ``b k`` or ``high`` if that is smaller, has the highest throughput.
     So the multiples of ``k`` and ``high`` contain a best batch; ``low`` is added for performance
-    models that do not count in shares. Beyond `MOST` multiples evenly spaced ones are tried.
+    models that do not count in shares. Beyond `MAX_BATCHES` multiples evenly spaced ones are tried.
     """
     first, last = -(-low // gpus), high // gpus
     step = max(1, ceil((last - first + 1) / MAX_BATCHES))
@@ -407,7 +407,7 @@ class DpElastic(Allocator):
         ),
         goals=("elastic", "short waits"),
         how=(
-            "Sizes are chosen again at every interval in which something has changed.",
+            "Sizes are chosen again at every interval after a change.",
             (
                 "Waiting jobs are admitted in order of submission as long as the smallest sizes of"
                 " all fit together."
@@ -539,7 +539,7 @@ class _Admission:
             market.capacity,
         )
         assert best is not None, "the smallest sizes fit together"
-        self._note(best.objective, options, len(admitted))
+        self._add_to_notes(best.objective, options, len(admitted))
         kind = self._view.room.pools[market.pools[0]].type_at
         self.type_of |= {option.job: kind for option in options}
         return {option.job: option.sizes[at] for option, at in zip(options, best.at, strict=True)}
@@ -555,7 +555,7 @@ class _Admission:
                 break
         return admitted
 
-    def _note(self, objective: float, options: list[SizeOptions], admitted: int) -> None:
+    def _add_to_notes(self, objective: float, options: list[SizeOptions], admitted: int) -> None:
         """Add the figures of one market to the notes."""
         self.notes["objective"] += objective
         self.notes["least_gpus"] += sum([option.sizes[0] for option in options])

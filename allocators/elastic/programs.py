@@ -26,7 +26,7 @@ from allocators.elastic.knapsack import Values, core
 from sim.contract import ParameterError, SolverError
 
 # Solvers have absolute tolerances, so the greatest coefficient of an objective is scaled to this.
-_LARGEST: Final = 1e4
+_MAX_COEFFICIENT: Final = 1e4
 _WIDTH: Final = 7  # digits of a number in a variable name: PuLP sorts variables by name
 
 
@@ -225,7 +225,7 @@ def _solve_slots(horizon: Horizon, solvers: Solvers) -> SolvedSizes:
             model.problem,
             list(model.problem.objective.items()),
             LpConstraintGE,
-            reached - _LARGEST * _SAME,
+            reached - _MAX_COEFFICIENT * _SAME,
         )
         at = _break_ties(
             model, ties, at, [], lambda problem, step: solvers.solve(problem, ahead=True)
@@ -431,9 +431,9 @@ def _add_constraint(
 
 
 def _scale_factor(coefficients: Sequence[float]) -> float:
-    """Return the factor that scales the greatest coefficient to `_LARGEST`."""
+    """Return the factor that scales the greatest coefficient to `_MAX_COEFFICIENT`."""
     most = max(map(abs, coefficients), default=0.0)
-    return _LARGEST / most if most > 0 else 1.0
+    return _MAX_COEFFICIENT / most if most > 0 else 1.0
 
 
 class _Solver(NamedTuple):

@@ -403,7 +403,7 @@ class Menu:
     def _add_size(
         self, view: View, offer: SizeOptions, at: int, units: int, grant: Grant
     ) -> SizeOptions:
-        """Add to a job's sizes the one that another policy gave it."""
+        """Return the options with the size added that another policy granted to the job."""
         rate = float(
             self._profile(view, np.array([offer.job], np.int64), [self._shape(view, at, units)])[
                 0, 0

@@ -128,7 +128,7 @@ class Range(NamedTuple):
 
     least: float
     most: float
-    asked: float
+    request: float
 
 
 def admissible(gpus: Range, unit: int, room: int, *, every: bool) -> tuple[int, ...]:
@@ -155,10 +155,10 @@ def admissible(gpus: Range, unit: int, room: int, *, every: bool) -> tuple[int, 
     high = max(low, int(min(gpus.most, (room + 1) * unit)) // unit)
     if every:
         return tuple(range(low, min(high, room) + 1))
-    asked = min(max(ceil(gpus.asked / unit), low), high)
+    request = min(max(ceil(gpus.request / unit), low), high)
     powers = [1 << power for power in range(high.bit_length())]
     return tuple(
-        sorted(size for size in {low, asked, high, *powers} if low <= size <= min(high, room))
+        sorted(size for size in {low, request, high, *powers} if low <= size <= min(high, room))
     )
 
 

@@ -443,8 +443,8 @@ class DLRover(Allocator):
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
         """Explain a wait by the planned size of a job and by the inner policy."""
         cases, request = self._cases, decided.demand
-        made = decided.made_of(lambda one: cases[one].demand if one in cases else request(one))
-        case, reason = cases.get(job), self._inner_policy().allocator.explain(made, job)
+        resized = decided.made_of(lambda one: cases[one].demand if one in cases else request(one))
+        case, reason = cases.get(job), self._inner_policy().allocator.explain(resized, job)
         if reason is None or case is None:
             return reason
         return prefix_reason(

@@ -195,8 +195,8 @@ class Optimus(Allocator):
                 before=before,
             )
         return prefix_reason(
-            "the division gave it {workers:number} workers and {servers:number} parameter servers,"
-            " for which no nodes had room",
+            "no nodes had room for its share of {workers:number} workers and {servers:number}"
+            " parameter servers",
             room_reason(decided, job),
             workers=size.workers,
             servers=size.servers,
@@ -223,7 +223,7 @@ class Optimus(Allocator):
     def _first_sizes(
         self, view: View, jobs: Iterable[JobId], total: Amount
     ) -> tuple[Amount, dict[JobId, Size]]:
-        """Give jobs their first sizes in order of arrival; return these and the rest.
+        """Return the resources left and the first size of each job, in order of arrival.
 
         Running jobs that may only grow come first.
         """

@@ -26,8 +26,8 @@ SPARE: Final = 1.2
 HOT_CPU: Final = 0.8
 HOT_GB: Final = 0.9
 HOT_RECORDS: Final = 3
-_LEAST_CORES: Final = 4.0
-_LEAST_GB: Final = 6.0
+_MIN_CORES: Final = 4.0
+_MIN_GB: Final = 6.0
 
 
 class JobResources(NamedTuple):
@@ -314,10 +314,8 @@ def after_oom(
 
 def halve_resources(now: JobResources) -> JobResources:
     """Return half the cores and memory for a job that waits too long, with a floor per replica."""
-    cpus = [
-        max(cores / 2, min(cores, _LEAST_CORES)) for cores in (now.worker_cpus, now.server_cpus)
-    ]
-    gb = [max(memory / 2, min(memory, _LEAST_GB)) for memory in (now.worker_gb, now.server_gb)]
+    cpus = [max(cores / 2, min(cores, _MIN_CORES)) for cores in (now.worker_cpus, now.server_cpus)]
+    gb = [max(memory / 2, min(memory, _MIN_GB)) for memory in (now.worker_gb, now.server_gb)]
     return now._replace(worker_cpus=cpus[0], worker_gb=gb[0], server_cpus=cpus[1], server_gb=gb[1])
 
 

@@ -30,7 +30,7 @@ from sim.contract import (
 
 
 class VirtualMachine:
-    """Preemptive SRPT on one virtual machine whose clock follows the cluster.
+    """Preemptive SRPT on one virtual machine; its clock follows the cluster.
 
     Completion times are rounded like events of the cluster, and the remaining work of the current
     job to a millionth, so that equal work compares as equal.
@@ -56,8 +56,8 @@ class VirtualMachine:
         """Return the number of jobs that are not complete."""
         return len(self._left)
 
-    def before(self, job: JobId) -> int:
-        """Return how many incomplete jobs have less work left than this one."""
+    def count_ahead(self, job: JobId) -> int:
+        """Return the number of incomplete jobs with less work left than `job`."""
         mine = next(((work, one) for work, one in self._left if one == job), (inf, job))
         return sum(entry < mine for entry in self._left)
 
@@ -188,7 +188,7 @@ class Asrpt(Allocator):
 
     card = Card(
         title="A-SRPT",
-        brief="the order of one imagined fast machine",
+        brief="shortest predicted jobs first, in the order of one fast virtual machine",
         what=("Shortest predicted jobs first, as one fast virtual machine would complete them."),
         cost=(
             "A job waits until the virtual machine completes it even if GPUs are idle; a large"
@@ -206,11 +206,11 @@ class Asrpt(Allocator):
         how=(
             "A job's work is its GPUs times its predicted run time on the fewest servers.",
             (
-                "An imagined machine, as fast as all GPUs together, always serves the job with"
-                " the least remaining work."
+                "One fast virtual machine, as fast as all GPUs together, always serves the job"
+                " with the least remaining work."
             ),
             (
-                "Jobs queue in the order in which they complete there; the first of the queue"
+                "Jobs queue in their order of completion on it; the first job of the queue"
                 " starts when it has room."
             ),
             (
@@ -246,8 +246,8 @@ class Asrpt(Allocator):
         machine, view = self._machine, decided.view
         if machine is not None and job not in self._place_of:
             return Reason(
-                "the imagined machine had not completed it: {before:jobs} there had less work left",
-                {"before": machine.before(job)},
+                "the fast virtual machine had not completed it: {before:jobs} had less work left",
+                {"before": machine.count_ahead(job)},
             )
         entries = sorted(entry for lane in self._lanes.values() for entry in lane)
         queue = [one for _, one in entries]
@@ -263,7 +263,7 @@ class Asrpt(Allocator):
             decided,
             job,
             ahead,
-            "in the order of the imagined machine",
+            "in the order of the fast virtual machine",
             blocks=self.backfill == "none",
         )
 

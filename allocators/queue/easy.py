@@ -222,8 +222,7 @@ class Easy(Allocator):
             return queue_reason(decided, job, self._jobs_ahead(job), order, blocks=False)
         if job not in self._window:
             return Reason(
-                "it was not among the first {depth:jobs} behind the head of the queue, of which"
-                " one may pass",
+                "only the first {depth:jobs} behind the head of the queue can pass it",
                 {"depth": self.depth},
             )
         at_s = self._promised_at_s(view, head[1])

@@ -66,7 +66,7 @@ class Fifo(Allocator):
         certainty="exact",
         goals=("baseline",),
         how=(
-            "Jobs queue in the order in which they were submitted.",
+            "Jobs queue in order of submission.",
             (
                 "The first job of the queue is tried whenever a job arrives or ends, or nodes"
                 " return."

@@ -453,7 +453,7 @@ class Las(Allocator):
         ),
         goals=("fairness", "short waits"),
         how=(
-            "A job's attained service is its GPUs times the seconds for which it held them.",
+            "A job's attained service is the GPU-seconds that it has used.",
             (
                 "Every job begins in the first queue, and moves to the tail of the next one"
                 " when its service reaches the queue's limit."
@@ -591,7 +591,7 @@ class Las(Allocator):
         )
 
     def _with_gpu_servers(self, demand: Demand) -> Demand:
-        """Return a demand whose servers ask for one GPU each; cached per demand."""
+        """Return the demand with one GPU per parameter server; cached per demand."""
         demands = self._on_gpus.get(demand.key)
         if demands is None:
             servers = demand.servers and replace(demand.servers, gpus=1, pools=demand.pools)

@@ -46,7 +46,7 @@ class Tally:
         self.spent, self._last = 0, ((), -1)
 
     def start(self, place: tuple[Key, JobId], need: int, taken: int, *, one_pool: bool) -> None:
-        """Count the start of a job for which running jobs gave up `taken` GPUs.
+        """Count the start of a job that took `taken` GPUs from running jobs.
 
         `place` is the place of the job in the priority order.
         """

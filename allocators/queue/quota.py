@@ -103,7 +103,7 @@ class Quotas(Allocator):
             "A job waits outside while its team, or a group above it, is at its limit.",
             "The limit is the quota, or the fair share where quotas are lent.",
             "Jobs let through are started by the inner policy, as if there were no others.",
-            "A job counts as held by its team from then on, until it ends.",
+            "A job counts against its team's quota until it ends.",
         ),
     )
 
@@ -239,11 +239,11 @@ class _Admission:
             notes.append("quota: the nodes have no number of cores, so none are shared out.")
         elif not table_rows:
             notes.append(
-                f"quota was given no table: the teams of column {self._column} have"
+                f"quota has no table: the teams of column {self._column} have"
                 f" {rows[0].deserved:g} {self._unit} each. A table by their use of the trace:"
                 " trainyard tenants."
                 if has_teams
-                else "quota was given no table, and the trace names no teams: nobody has a quota."
+                else "quota has no table, and the trace names no teams: no quota applies."
             )
         elif self._without_row:
             some = ", ".join(self._without_row[:5])

@@ -219,7 +219,7 @@ class RunningIndex:
 
 
 def gang_gpus(demand: Demand) -> int:
-    """Return the GPUs of a whole gang, including those of its servers."""
+    """Return the GPUs of a gang, including its parameter servers."""
     gpus = demand.replicas * demand.gpus
     if demand.servers is None:
         return gpus

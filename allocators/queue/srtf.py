@@ -48,7 +48,7 @@ from sim.contract import (
     param,
 )
 
-_UNUSED = "srtf stopped nobody: it only chose the order in which jobs start."
+_UNUSED = "srtf stopped no jobs: it only chose their start order."
 _LATE_S = 1 / 64  # time after its estimated finish when a job is estimated again
 _MIN_WAKE_S = 1.0  # shortest time between two such wake-ups
 
@@ -377,8 +377,8 @@ class Srtf(Allocator):
                 " starts and restarts included."
             ),
             (
-                "From the front, each job gets its GPUs if its whole gang fits beside the jobs"
-                " before it."
+                "From the front, each job gets its GPUs if its whole gang fits in what earlier"
+                " jobs leave."
             ),
             (
                 "A running job is stopped only if a job before it has no room otherwise: last"
@@ -493,7 +493,7 @@ def _late_jobs(running: RunningIndex, now_s: float) -> list[JobId]:
 
 
 def _gain_s(view: View, job: JobId, old: Grant, new: Grant) -> float:
-    """Return the seconds by which a move brings the estimated finish of a job forward."""
+    """Return how many seconds earlier a job is estimated to finish after a move."""
     if not view.one("keeps_work", job):
         return 0.0
     here, there = view.estimates.rate(job, old), view.estimates.rate(job, new)

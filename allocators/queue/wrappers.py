@@ -95,7 +95,7 @@ class Partition(Allocator):
                 "A job may use the nodes of its virtual cluster or partition, and those that belong"
                 " to none."
             ),
-            "Each part has its own policy, which sees nothing of the other parts.",
+            "Each part has its own policy, which does not see the other parts.",
             "It decides exactly when it would decide if it were alone.",
             "Idle GPUs of one part are not lent to another.",
         ),

@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 MIN_FIGURE_JOBS: Final = 10
 """Smallest number of jobs in any figure (twice as many for a user)."""
-LEAST_JOBS: Final = 50
+MIN_JOBS: Final = 50
 _MIN_GROUP_JOBS: Final = 4 * MIN_FIGURE_JOBS
 """Smallest number of jobs in a size group with separate run times."""
 _MAX_GROUPS: Final = 30
@@ -54,7 +54,7 @@ def figures(trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: str = ""
     Parameters
     ----------
     trace : Trace
-        A trace of at least `LEAST_JOBS` jobs.
+        A trace of at least `MIN_JOBS` jobs.
     load : float
         Factor on the number of jobs in the same time. If a workload cannot have so many jobs, a
         shorter time is described.
@@ -85,10 +85,10 @@ def figures(trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: str = ""
     ids, dates, start times, deadlines, partitions, cores and memory, and which job follows which.
     """
     jobs = len(trace)
-    if jobs < LEAST_JOBS:
+    if jobs < MIN_JOBS:
         raise TraceError(
             f"{trace.name}: {jobs} jobs are too few to fit a generator without describing single"
-            f" jobs; {LEAST_JOBS} are needed. Use a longer part of the trace."
+            f" jobs; {MIN_JOBS} are needed. Use a longer part of the trace."
         )
     gpus, run_s = trace.numbers("num_gpus"), np.maximum(trace.numbers("duration_s"), 1.0)
     user, _ = pd.factorize(trace.texts("user"))

@@ -480,7 +480,7 @@ Table = tuple[tuple[float, float], ...]
 # start of the share below the first point of a table (run times that logs round to 0 or 1 s)
 MIN_RUN_S: Final = 0.25
 # a stretch never moves this point of the table beyond the cap: it would leave too few jobs
-LEAST_POINT_S: Final = 16.0
+MIN_POINT_S: Final = 16.0
 ROUNDS: Final = 30
 
 
@@ -536,7 +536,7 @@ def stretch_run_times(
         If no factor comes within 1 % of `target_gpu_s`.
     """
     rank = share_below(table, run_s) / share_below(table, cap_s)
-    low, high = -np.log(cap_s), np.log(cap_s / LEAST_POINT_S)
+    low, high = -np.log(cap_s), np.log(cap_s / MIN_POINT_S)
     for _ in range(ROUNDS):
         factor = np.exp((low + high) / 2)
         candidate_s = np.clip(np.rint(factor * quantile(table, rank, cap_s / factor)), 1, cap_s)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.metrics.steps import MOST_POINTS, Floats, changing, reduce_all
+from sim.metrics.steps import MAX_POINTS, Floats, changing, reduce_all
 from sim.result import RunResult
 from sim.trace import Trace
 
@@ -221,7 +221,7 @@ def change_histogram(before_s: Floats, after_s: Floats, bins: int = 40) -> pd.Da
 def allocation_series(
     result: RunResult,
     window: tuple[float, float] | None = None,
-    bins: int = MOST_POINTS - 1,
+    bins: int = MAX_POINTS - 1,
     most: int = 8,
 ) -> pd.DataFrame:
     """Return GPUs over time of each of the largest jobs, and of all other jobs together.

@@ -20,9 +20,9 @@ Matrix = NDArray[np.float32]
 
 ROWS_BY: Final = ("node", "rack", "type")
 ORDERS: Final = ("cluster", "type", "rack", "load")
-MOST_ROWS: Final = 128
-MOST_BINS: Final = 1000
-MOST_CELLS: Final = 130_000
+MAX_ROWS: Final = 128
+MAX_BINS: Final = 1000
+MAX_CELLS: Final = 130_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +107,12 @@ def occupancy(
             " begins."
         )
     names, row = _rows(line, by, within)
-    if len(names) > MOST_ROWS:
+    if len(names) > MAX_ROWS:
         raise ParameterError(
-            f"There are {len(names):,} rows, and {MOST_ROWS} can be shown. Group the nodes by rack"
+            f"There are {len(names):,} rows, and {MAX_ROWS} can be shown. Group the nodes by rack"
             " or by type, or choose one of these."
         )
-    bins = max(1, min(MOST_BINS, MOST_CELLS // max(len(names), 1)))
+    bins = max(1, min(MAX_BINS, MAX_CELLS // max(len(names), 1)))
     size = np.bincount(row[row >= 0], line.size[row >= 0], minlength=len(names)).astype(np.float64)
     placement_row = np.append(row, -1)[np.minimum(line.node, len(row))]
     keep = (placement_row >= 0) & (line.amount > 0) & (line.begin < t1) & (line.end > t0)
@@ -149,7 +149,7 @@ def occupancy(
 
 def fitting(line: Timeline, within: str = "") -> str:
     """Return the finest of `ROWS_BY` with at most 128 rows, or "type" if none has."""
-    return next((by for by in ROWS_BY if len(_rows(line, by, within)[0]) <= MOST_ROWS), ROWS_BY[-1])
+    return next((by for by in ROWS_BY if len(_rows(line, by, within)[0]) <= MAX_ROWS), ROWS_BY[-1])
 
 
 def groups(line: Timeline, by: str) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ _OUTCOMES: Final = (
 _TIMES: Final = (
     Metric(
         "jct_mean_s",
-        "Average time to finish",
+        "Average completion time",
         "s",
         "Mean JCT: finish minus submission, over completed jobs.",
         "lower",
@@ -625,7 +625,7 @@ _TIMING: Final = (
         is_number=False,
     ),
 )
-_LONGEST: Final = (
+_MAXIMA: Final = (
     Metric(
         "wait_max_s",
         "Longest wait",
@@ -655,13 +655,23 @@ def _by_name(*families: tuple[Metric, ...]) -> dict[str, Metric]:
 
 
 METRICS: Final[Mapping[str, Metric]] = _by_name(
-    _OUTCOMES, _TIMES, _RUN_TIMES, _USE, _COSTS, _HELD, _USED, _HOURS, _EVENTS, _TIMING, _LONGEST
+    _OUTCOMES,
+    _TIMES,
+    _RUN_TIMES,
+    _USE,
+    _COSTS,
+    _HELD,
+    _USED,
+    _HOURS,
+    _EVENTS,
+    _TIMING,
+    _MAXIMA,
 )
 """Name -> metric, in the order of a summary."""
 COLUMNS: Final[Mapping[str, Metric]] = {
     name: metric
     for name, metric in _by_name(
-        *(_TIMES, _LONGEST, _RUN_TIMES, _OUTCOMES, _USE, _USED, _HELD, _EVENTS, _COSTS),
+        *(_TIMES, _MAXIMA, _RUN_TIMES, _OUTCOMES, _USE, _USED, _HELD, _EVENTS, _COSTS),
         *(_HOURS, _TIMING),
     ).items()
     if metric.is_column
@@ -686,12 +696,12 @@ JSON_KEYS: Final = _json_order()
 """The keys of `summary` in `--json`."""
 
 
-def compute_from_jobs(facts: JobFacts, known: Container[str] = ()) -> dict[str, Any]:
-    """Return the metrics that need only the jobs, without the `known` ones."""
+def compute_from_jobs(facts: JobFacts, computed: Container[str] = ()) -> dict[str, Any]:
+    """Return the metrics that need only the jobs, except those already `computed`."""
     return {
         name: metric.of_jobs(facts)
         for name, metric in METRICS.items()
-        if metric.of_jobs is not None and name not in known
+        if metric.of_jobs is not None and name not in computed
     }
 
 

@@ -16,7 +16,7 @@ from sim.metrics.timeline import Timeline
 _UNLIMITED: Final = 1_000_000.0
 """Replicas of a demand that no resource limits."""
 _ROUNDING: Final = 1e-6
-_MOST_LEVELS: Final = 64
+_MAX_LEVELS: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,7 +363,7 @@ def _levels(largest: float) -> list[float]:
         [
             float(size)
             for size in np.unique(
-                np.linspace(1, largest, min(_MOST_LEVELS, int(largest))).astype(np.int64)
+                np.linspace(1, largest, min(_MAX_LEVELS, int(largest))).astype(np.int64)
             )
         ]
         if largest

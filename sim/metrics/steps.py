@@ -14,7 +14,7 @@ from sim.errors import ParameterError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 """Points per line that a browser redraws without delay: the bins and a closing point."""
 
 
@@ -102,7 +102,7 @@ def integral(t: Floats, v: Floats, t0: float, t1: float) -> float:
     return float((v * np.clip(np.minimum(ends, t1) - np.maximum(t, t0), 0.0, None)).sum())
 
 
-def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MOST_POINTS - 1) -> Steps:
+def reduce_steps(t: Floats, v: Floats, t0: float, t1: float, bins: int = MAX_POINTS - 1) -> Steps:
     """Reduce a step function to at most `bins` bins with exact mean, minimum and maximum.
 
     Bins have equal width; the mean is weighted by time.
@@ -187,7 +187,7 @@ def _extremes(values: Floats, pairs: Ints) -> tuple[Floats, Floats]:
 
 
 def reduce_frame(
-    frame: pd.DataFrame, t0: float, t1: float, bins: int = MOST_POINTS - 1
+    frame: pd.DataFrame, t0: float, t1: float, bins: int = MAX_POINTS - 1
 ) -> pd.DataFrame:
     """Reduce every column of a series table, for a chart.
 
@@ -226,4 +226,4 @@ def bins_for(lines: int, budget: int = 24_000) -> int:
     Between 100 and 999. A page may send at most 32,000 points; the default leaves room for its
     other charts.
     """
-    return max(100, min(MOST_POINTS - 1, budget // max(1, lines) - 1))
+    return max(100, min(MAX_POINTS - 1, budget // max(1, lines) - 1))

@@ -54,11 +54,11 @@ more than the cluster has, which only recordings can hold.
     _POLICY,
     _BEYOND,
 ) = range(len(CAUSES))
-MOST_PIECES: Final = 8
+MAX_PIECES: Final = 8
 _MIN_SHARE: Final = 0.01
 """Smallest share of a wait that gets its own piece."""
-MOST_NAMED: Final = 5
-MOST_NOTES: Final = 6
+MAX_NAMED: Final = 5
+MAX_NOTES: Final = 6
 
 
 class Waits(NamedTuple):
@@ -208,7 +208,7 @@ def causes(case: JobCase, job_waits: Waits) -> tuple[Floats, Floats, Ints, RoomO
     return t0, t1, np.where(t0 >= landing[wait], _IN_FLIGHT, code), room_at_parts
 
 
-def reasons(case: JobCase, most: int = MOST_PIECES) -> tuple[Piece, ...]:
+def reasons(case: JobCase, most: int = MAX_PIECES) -> tuple[Piece, ...]:
     """Return why a job waited, as at most `most` pieces that cover all its waits, in order.
 
     Notes
@@ -433,7 +433,7 @@ def _later_jobs(
     jobs, job_index = np.unique(line.holder[in_window], return_inverse=True)
     total = np.bincount(job_index, share, minlength=len(jobs))
     jobs, total = jobs[total > 0], total[total > 0]
-    named = jobs[np.argsort(-total, kind="stable")[:MOST_NAMED]]
+    named = jobs[np.argsort(-total, kind="stable")[:MAX_NAMED]]
     return tuple(named.tolist()), len(jobs) - len(named)
 
 
@@ -464,4 +464,4 @@ def _note_ranges(
     ranges = zip(
         (names[index] for index in present.tolist()), least.tolist(), (-most).tolist(), strict=True
     )
-    return tuple(one for one in ranges if one[0] in shown_names)[:MOST_NOTES]
+    return tuple(one for one in ranges if one[0] in shown_names)[:MAX_NOTES]

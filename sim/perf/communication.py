@@ -111,7 +111,9 @@ class SpreadModel:
         self, rigid: RigidModel, gpus: Floats, slowdown: Floats, cluster: Cluster, price: Copies
     ) -> None:
         self._rigid, self._price = rigid, price
-        gpus_on_largest = np.cumsum(sorted([node.gpus for node in cluster.known], reverse=True))
+        gpus_on_largest = np.cumsum(
+            sorted([node.gpus for node in cluster.initial_nodes], reverse=True)
+        )
         self._fewest: Floats = np.searchsorted(gpus_on_largest, gpus).astype(np.float64) + 1
         extra_servers = gpus - self._fewest
         self._per_server: Floats = np.where(

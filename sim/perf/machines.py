@@ -73,7 +73,7 @@ class Machines:
         )[types.codes]
         self.measured.flags.writeable = False
         gpus_by_type: dict[str, int] = {}
-        for node in cluster.known:
+        for node in cluster.initial_nodes:
             gpus_by_type[node.gpu_type] = gpus_by_type.get(node.gpu_type, 0) + node.gpus
         self.fastest = max(
             [speed for kind, speed in speeds.items() if gpus_by_type.get(kind)], default=1.0

@@ -35,8 +35,8 @@ TOGETHER: Final = ("", "single", "consolidated")
 SPREAD: Final = ("unconsolidated", "spread")
 ANY_BATCH: Final = 0.0
 """Batch size of models that are measured without a batch size."""
-MOST_ROWS: Final = 200_000
-MOST_BYTES: Final = 50_000_000
+MAX_ROWS: Final = 200_000
+MAX_BYTES: Final = 50_000_000
 _DATA: Final = Path(__file__).parent / "data" / "gavel.csv"
 _NAMED: Final = re.compile(r"\s*(.*?)\s*\(\s*batch\s*size\s*(\d+)\s*\)\s*", re.IGNORECASE)
 
@@ -138,7 +138,7 @@ class ProfileTable:
             sizes_by_key.setdefault((key.model, key.batch, key.gpu_type), set()).add(key.gpus)
         return {place: tuple(sorted(sizes)) for place, sizes in sizes_by_key.items()}
 
-    def cleaned(self) -> ProfileTable:
+    def clean(self) -> ProfileTable:
         """Return the table with three kinds of implausible throughputs corrected.
 
         Notes
@@ -237,9 +237,9 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
         If a column is missing, there is no row, a value is not a number or out of bounds, or a
         combination occurs twice.
     """
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         raise ParameterError(
-            f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {MOST_BYTES / 1e6:,.0f}"
+            f"{name}: {len(data) / 1e6:,.0f} MB are more than the limit of {MAX_BYTES / 1e6:,.0f}"
             " MB for a profile. Cut rows out."
         )
     try:
@@ -274,9 +274,9 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
         )
     if not rows:
         raise ParameterError(f"{name}: there is a header but no row below it. Choose another file.")
-    if len(rows) > MOST_ROWS:
+    if len(rows) > MAX_ROWS:
         raise ParameterError(
-            f"{name}: {len(rows):,} rows are more than the limit of {MOST_ROWS:,}. Cut rows out."
+            f"{name}: {len(rows):,} rows are more than the limit of {MAX_ROWS:,}. Cut rows out."
         )
     lines = [dict(zip(columns, cells, strict=False)) for cells in rows]
     sources = tuple(dict.fromkeys(line.get("source", "") for line in lines))

@@ -23,7 +23,7 @@ from sim.perf.steps import Coefficients, StepSetup
 from sim.trace import Trace
 
 _BLOCK: Final = 1_000_000
-_MOST_CREWS: Final = 200_000
+_MAX_CREWS: Final = 200_000
 _ANY: Final = 1e9  # servers, if more of them always help
 HEALTHY: Final = 1.0
 
@@ -485,7 +485,7 @@ class ParameterServerModel:
         key = (group, count, workers.gpus, workers.cpus, *server_values)
         step_parts = self._step_cache.get(key)
         if step_parts is None:
-            if len(self._step_cache) >= _MOST_CREWS:
+            if len(self._step_cache) >= _MAX_CREWS:
                 self._step_cache.clear()
             requested = _Groups(*[column[group] for column in self._groups])
             samples = requested.batch / (requested.workers if requested.asynchronous else count)

@@ -33,7 +33,7 @@ from sim.trace import Trace
 
 STORED: Final = "store:"
 """Prefix of `Profiled.table` for a user's profile, which must be passed as `Profiled.own`."""
-_MOST_SHAPES: Final = 20_000
+_MAX_SHAPES: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Profiled(Copies):
                 f" choose one of {', '.join(BUILT_IN)}."
             )
         chosen = self.own or built_in(self.table)
-        return chosen.cleaned() if self.cleaned else chosen
+        return chosen.clean() if self.cleaned else chosen
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
         """Return sentences on fallbacks for jobs, and on the source of missing iterations."""
@@ -357,7 +357,7 @@ class ProfiledModel:
         )
         rate = self._rate_cache.get(key)
         if rate is None:
-            if len(self._rate_cache) >= _MOST_SHAPES:
+            if len(self._rate_cache) >= _MAX_SHAPES:
                 self._rate_cache.clear()
             rate = self._rate_cache[key] = Rate(self._gang_throughput(job, group, gangs[0]))
         return rate
@@ -435,7 +435,7 @@ class ProfiledModel:
         key = gpus, min(nodes, 2) if self._spec.spread != "linear" else nodes
         column = self._columns.get(key)
         if column is None:
-            if len(self._columns) >= _MOST_SHAPES:
+            if len(self._columns) >= _MAX_SHAPES:
                 self._columns.clear()
             column = self._columns[key] = self._compute_column(gpus, nodes)
         return column

@@ -489,7 +489,7 @@ def test_any_two_differ() -> None:
 def test_a_cluster_of_one_node_makes_queues_alike() -> None:
     # The suite can tell equal from different: on one GPU without conflict every policy that starts
     # what has room at once gives the same result but for the number of decisions. Those that decide
-    # at intervals, or wait for an imagined machine, do not.
+    # at intervals, or wait for a virtual machine, do not.
     queues = ["recorded", "fifo", "sjf", "easy", "srtf", "las", "partition", "switch"]
     trace = trace_of([(0, 1, 2), (5, 1, 2), (10, 1, 2)], start_time_s=[0, 5, 10])
     cluster = Cluster((NodeGroup(1, 1, "v100"),))

@@ -94,8 +94,8 @@ def test_no_batch_to_choose() -> None:
             ONE,
             TWO,
             (
-                "hadar chose no GPU types: all GPUs are v100, so it only chose who runs in each"
-                " round, and where."
+                "hadar chose no GPU types: all GPUs are v100. It only chose the jobs of each round"
+                " and their nodes."
             ),
         ),
         (
@@ -190,7 +190,7 @@ def test_who_was_evicted_did_not_run_in_order_of_submission() -> None:
 
 
 def test_nobody_to_stop() -> None:
-    said = ("srtf stopped nobody: it only chose the order in which jobs start.",)
+    said = ("srtf stopped no jobs: it only chose their start order.",)
     # One node: at 510 s the third job needs 900 s, the first 2490 s, which is stopped for it.
     assert run("srtf", ONE).remarks == ()
     assert run("srtf", "2x8:v100").remarks == said

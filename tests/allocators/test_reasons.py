@@ -54,7 +54,7 @@ def asked(
         scenario.cluster,
         allocator,
         scenario.conditions,
-        witness=witness.of(allocator),
+        witness=witness.bind(allocator),
     ).run()
     needs, perf = allocator.needs, scenario.conditions.perf
     return witness.said, Book(result, scenario.trace, scenario.cluster, spec.name, needs, perf)
@@ -152,7 +152,7 @@ def test_numbers_that_change_within_a_wait_are_written_from_least_to_greatest() 
     # Job 2 comes at 1 and needs all 4 GPUs. No GPU is free until job 1 ends at 1000, then 1 GPU
     # until job 0 ends at 4000.
     jobs = [(0, 3, 4000), (0, 1, 1000), (1, 4, 100)]
-    assert [(one.told, one.waited_s) for one in rules("fifo", jobs, 2)] == [
+    assert [(one.full_sentence, one.waited_s) for one in rules("fifo", jobs, 2)] == [
         (
             "It was the first by submission; 0 to 1 GPU was free, it asks for 4 GPUs (67 min).",
             3999.0,
@@ -186,7 +186,7 @@ def test_another_job_named_is_another_span() -> None:
 def test_events_of_one_kind_are_joined_with_the_time_of_their_waits() -> None:
     # Job 0 is stopped at 1000 for 600 s and at 5000 for 1200 s; nothing is decided in between.
     jobs = [(0, 4, 10_800), (1000, 4, 600), (5000, 4, 1200)]
-    assert [one.told for one in rules("srtf", jobs, 0)] == [
+    assert [one.full_sentence for one in rules("srtf", jobs, 0)] == [
         "2 times a shorter job arrived: job j1 (4 GPUs, 10 min left), job j2 (4 GPUs, 20 min left)"
         " (30 min in 2 waits)."
     ]
@@ -199,7 +199,7 @@ def test_spans_beyond_the_longest_are_summed_up() -> None:
         Statement(1, at * 400.0, 0.0, Reason("queue {queue:text} was ahead", {"queue": name}))
         for at, name in enumerate("abcdefghi")
     ]
-    assert [one.told for one in stated_reasons(book, 1, said)] == [
+    assert [one.full_sentence for one in stated_reasons(book, 1, said)] == [
         *(f"Queue {name} was ahead (6.7 min)." for name in "abcde"),
         "4 shorter spans had other reasons (27 min).",
     ]

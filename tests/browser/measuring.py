@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from playwright.sync_api import Page, TimeoutError
 
-LEAST_CHART_PX = 300
+MIN_CHART_PX = 300
 FITS = (
     "() => [document.documentElement, document.querySelector('[data-testid=stMain]')].every(part =>"
     " part.scrollWidth <= part.clientWidth)"
@@ -152,5 +152,5 @@ def misplaced(page: Page) -> list[str]:
     Charts take their width a moment after the window has changed its own.
     """
     with suppress(TimeoutError):
-        page.wait_for_function(f"least => !({_LAYOUT})(least).length", arg=LEAST_CHART_PX)
-    return list(page.evaluate(_LAYOUT, LEAST_CHART_PX))
+        page.wait_for_function(f"least => !({_LAYOUT})(least).length", arg=MIN_CHART_PX)
+    return list(page.evaluate(_LAYOUT, MIN_CHART_PX))

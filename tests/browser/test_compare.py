@@ -183,7 +183,7 @@ def test_the_readout_is_the_series_at_every_zoom(
         if abs(found.edges_s - instant).min() < 1.5 * (t1 - t0) / area[1]:
             continue  # a pixel on the border of two bins
         edges = found.edges_s[place : place + 2].tolist()
-        label = clock.at(edges[0]) if found.exact else clock.span(*edges)
+        label = clock.format(edges[0]) if found.exact else clock.span(*edges)
         expect(page.locator(f"{LEDGER} thead .read").first).to_have_text(f"at {label}")
         read = readouts(page)
         assert set(read) == set(entries)

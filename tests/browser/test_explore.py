@@ -14,7 +14,7 @@ from tests.browser.waiting import idle
 from trainyard.traces import start
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-MOST_BYTES = 600_000
+MAX_BYTES = 600_000
 Visit = Callable[..., Page]
 
 
@@ -137,7 +137,7 @@ def test_play_moves_the_line_only_and_the_page_is_light(sample_app: str, visit: 
     page.goto(f"{sample_app}/explore?s={start.sample_study().pack()}&at=3600")
     expect(figure(page, "machines")).to_be_visible()
     idle(page)
-    assert received[0] < MOST_BYTES
+    assert received[0] < MAX_BYTES
     page.evaluate("document.querySelector('.st-key-machines .js-plotly-plot').dataset.mine = 'yes'")
     page.get_by_role("button", name="Move").click()
     page.get_by_role("button", name="Play").click()

@@ -22,7 +22,7 @@ from ui.layout import PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
-MOST_STOPS = 7
+MAX_STOPS = 7
 GROUNDS: tuple[tuple[Scheme, str], ...] = (
     ("light", "rgb(255, 255, 255)"),
     ("dark", "rgb(16, 22, 29)"),
@@ -85,7 +85,7 @@ def test_the_keyboard_reaches_everything_in_four_stops(sample_app: str, visit: V
     idle(page)
     page.get_by_role("link", name="Learn", exact=True).focus()
     reached = []
-    for _ in range(MOST_STOPS + 1):
+    for _ in range(MAX_STOPS + 1):
         page.keyboard.press("Tab")
         place = page.evaluate(
             "[...(document.activeElement.closest('.st-key-bar_place [class*=st-key-]')?.classList"

@@ -43,7 +43,7 @@ def test_a_browser_finds_its_runs_again_and_nobody_elses(
     page = mine.new_page()
     page.on("dialog", note)
     for study in (
-        start.sample_study("tiny").named(HOSTILE),
+        start.sample_study("tiny").with_name(HOSTILE),
         replace(start.sample_study("tiny"), repeats=2),
     ):
         page.goto(f"{app}/compare?s={study.pack()}")

@@ -23,7 +23,7 @@ from ui.layout import PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
-MOST_BYTES = {"compare": 800_000, "explore": 600_000}
+MAX_BYTES = {"compare": 800_000, "explore": 600_000}
 """Of a page view with the result of the sample; all other pages 300,000."""
 _ORDER = ("compare", *(name for name in PAGES if name != "compare"))
 """A server that has shown nothing yet sees Explore first in the five minutes, Learn in the lessons
@@ -166,7 +166,7 @@ def test_every_page_is_light_and_the_first_that_a_browser_opens(
             )
             expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
             idle(page)
-            assert 0 < received[0] < MOST_BYTES.get(name, 300_000), name
+            assert 0 < received[0] < MAX_BYTES.get(name, 300_000), name
 
 
 @pytest.mark.parametrize(("width", "scheme", "scale"), [(800, "light", 1), (720, "dark", 2)])

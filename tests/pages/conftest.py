@@ -74,7 +74,7 @@ class FakeJob:
     seconds = math.inf  # nobody waits for it
 
     @property
-    def settled(self) -> bool:
+    def has_ended(self) -> bool:
         return self.state in ("done", "failed", "cancelled")
 
     @property
@@ -82,7 +82,7 @@ class FakeJob:
         return 0.0 if self.progress is None else self.progress.done / self.progress.jobs
 
     def cancel(self) -> None:
-        if not self.settled:
+        if not self.has_ended:
             self.state = "cancelled"
 
 
@@ -111,14 +111,14 @@ class FakePool:
 
     def is_going(self, scenario: Scenario) -> bool:
         return any(
-            job.key == scenario_key(scenario, self.store) and not job.settled for job in self.jobs
+            job.key == scenario_key(scenario, self.store) and not job.has_ended for job in self.jobs
         )
 
     def watchers(self, source: str) -> set[str]:
         return {
             job.watcher
             for job in self.jobs
-            if not job.settled and job.scenario.trace.source == source
+            if not job.has_ended and job.scenario.trace.source == source
         }
 
     def stop(self, watcher: str, source: str = "") -> None:
@@ -194,13 +194,13 @@ def broken(app: AppTest) -> list[str]:
 def finish(pool: FakePool, study: Study, places: list[int] | None = None) -> None:
     """Put the results of policies of a study into the store; equal scenarios run once."""
     for at in range(len(study.allocators)) if places is None else places:
-        for scenario in study.repeated(at):
+        for scenario in study.policy_scenarios(at):
             key = scenario_key(scenario, pool.store)
             computed = key, os.environ[SETTING]
             if computed not in RESULTS:
                 trace = load_trace(scenario.trace, pool.store)
                 store_result(pool.store, key, scenario, run(scenario, trace=trace), trace)
-                RESULTS[computed] = pool.store.packed(key)
+                RESULTS[computed] = pool.store.pack_files(key)
             elif not pool.store.has(key):
                 about = json.loads(RESULTS[computed][MANIFEST])
                 about["scenario"] = scenario.to_json()

@@ -126,9 +126,7 @@ def test_a_baseline_that_cannot_run_is_replaced_and_said(
     )
     finish(pool, study, [1, 2])
     app = visit("compare", study)
-    assert "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here." in (
-        texts(app)
-    )
+    assert "Compared with FIFO: the chosen baseline Greedy elastic cannot run here." in (texts(app))
     assert {name: row["mark"] for name, row in rows(app).items() if row["mark"]} == {
         "FIFO": "baseline"
     }

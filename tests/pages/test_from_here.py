@@ -170,7 +170,7 @@ def test_a_reload_takes_the_run_up_again_and_who_cancelled_does_not(
     on_tab(visit, two, p="0", turn=turn.pack(), r="1").button(key="from_here/run").click().run()
     app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
     assert not primary(app)
-    assert len({job.watcher for job in pool.jobs if not job.settled}) == 2
+    assert len({job.watcher for job in pool.jobs if not job.has_ended}) == 2
     app.button(key="from_here/cancel").click().run()
     assert len(primary(app)) == 1
     assert "Cancelled" in texts(app)

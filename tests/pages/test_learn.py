@@ -214,7 +214,7 @@ def test_a_run_that_was_cancelled_shows_what_it_has_and_can_be_run_again(made: l
     going(made).take(13)
     press(app, "cancel_replay")
     assert "Cancelled after 13 of 25 runs" in "".join(info.value for info in app.info)
-    assert "Average time to finish" in texts(app)
+    assert "Average completion time" in texts(app)
     press(app, "run_replay")
     assert [run.state for run in made] == ["cancelled", "running"]
 

@@ -228,7 +228,7 @@ def test_a_lesson_opens_on_the_real_pages(pool: FakePool) -> None:
     run_here(pool, 2)
     app = press(press(expect(at(lesson="2"), 2, 1), "run_lesson"), "open_compare")
     study = study_of(app)
-    assert study == lesson(2).opened(Setup())
+    assert study == lesson(2).study_to_open(Setup())
     assert study.base.name == "Lesson 2: Shortest first: who pays?"
 
 

@@ -221,7 +221,7 @@ def test_two_are_compared_in_words_and_numbers(browse: Browse, pool: FakePool, t
     assert f"From A to B: {'; '.join(['seed 0 → 3', *gone])}." in said
     table = next(item.proto.body for item in app.main.get("html") if "rowgroup" in item.proto.body)
     assert table.count('rowspan="2"') == len(tiny.allocators)
-    assert "Average time to finish" in table
+    assert "Average completion time" in table
     press(app, "runs/none")
     assert "From A to B" not in texts(app)
 
@@ -252,7 +252,7 @@ def test_what_is_exported_is_imported_but_for_results_that_others_would_see(
     browse: Browse, pool: FakePool, tiny: Study, tmp_path: Path
 ) -> None:
     finish(pool, tiny)
-    browse(ANN, tiny.named("Mine"))
+    browse(ANN, tiny.with_name("Mine"))
     away = Store(tmp_path / "away")
     (mark,) = [one.id for one in library.items(pool.store, shelf(ANN))]
     data, damaged = archive.pack_items(pool.store, shelf(ANN), [mark])

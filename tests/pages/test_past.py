@@ -64,7 +64,7 @@ def test_a_check_runs_and_its_link_shows_the_same(
     visit: Open, study: Study, pool: FakePool
 ) -> None:
     app = on_tab(visit, study, check="1_3_2_1_1__0")
-    check = Check(study.repeated(1)[0], 3, 7200.0, 86_400.0, anyway=True)
+    check = Check(study.policy_scenarios(1)[0], 3, 7200.0, 86_400.0, anyway=True)
     (start,) = [button for button in app.button if button.label == "Check"]
     assert start.proto.type == "primary"
     assert asked(app) == "1_3_2_1_1__0"
@@ -100,7 +100,9 @@ def test_what_the_record_shows_is_applied_by_a_tick_and_taken_over(
     app = on_tab(visit, Study(wide, study.allocators), check="1_1_2_1_1__0")
     (start,) = [button for button in app.button if button.label == "Check"]
     start.click().run()
-    check = Check(Study(wide, study.allocators).repeated(1)[0], 1, 7200.0, 86_400.0, anyway=True)
+    check = Check(
+        Study(wide, study.allocators).policy_scenarios(1)[0], 1, 7200.0, 86_400.0, anyway=True
+    )
     finished(app, check)
     (tick,) = [box for box in app.checkbox if "Others use about" in box.label]
     assert "Alone it changes the explained share by +" in texts(app)

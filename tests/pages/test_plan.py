@@ -138,7 +138,7 @@ def test_a_target_that_nobody_meets_is_no_dead_end(go: Go, study: Study) -> None
     question = asked(study, 1.0, 2, "jct_mean_s")
     app = ended(pressed(go(question), "Search"), question)
     assert any(
-        warning.value.startswith("Not met up to 2: Average time to finish ")
+        warning.value.startswith("Not met up to 2: Average completion time ")
         for warning in app.warning
     )
     assert {"Search up to 4", "Add EASY backfilling"} <= {button.label for button in app.button}
@@ -298,17 +298,17 @@ def test_a_sweep_says_who_is_ahead_where(go: Go, study: Study, pool: FakePool) -
     assert [button for button in app.button if button.label.startswith("Sweep")]
     assert "6 runs (3 points × 2 policies)" in texts(app)
     ended(pressed(app, "Sweep"), sweep)
-    assert app.title[0].value.startswith("Lowest average time to finish, of 3 points: SRTF at ")
+    assert app.title[0].value.startswith("Lowest average completion time, of 3 points: SRTF at ")
     assert library.items(pool.store, "me")[0].recipe() == sweep
     app.session_state["data/sweep"] = True
     app.run()
-    assert "Average time to finish (min)" in app.dataframe[0].value
+    assert "Average completion time (min)" in app.dataframe[0].value
     (way,) = [box for box in app.selectbox if box.label == "Show"]
     way.select("change against FIFO").run()
     sound(app)
     app.session_state["data/sweep"] = True
     app.run()
-    assert "Change of Average time to finish (share)" in app.dataframe[0].value
+    assert "Change of Average completion time (share)" in app.dataframe[0].value
     (point,) = [box for box in app.selectbox if box.label == "Point"]
     point.select(2).run()
     assert study_of(pressed(app, "Use this")).base.trace.load == 2.0

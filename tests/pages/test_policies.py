@@ -113,14 +113,14 @@ def test_a_policy_that_cannot_run_the_example_says_why(
 def test_the_list_follows_what_compare_judges_by(visit: Open, pool: FakePool, tiny: Study) -> None:
     finish(pool, tiny)
     app = visit("policies", tiny)
-    assert "Results: average time to finish." in texts(app)
+    assert "Results: average completion time." in texts(app)
     app.query_params["goal"] = "wait_mean_s"
     app.run()
     sound(app)
     assert "Results: average wait." in texts(app)
     rows = listed(app)
     for at, spec in enumerate(tiny.allocators):
-        entry = pool.store.get(pool.submit(tiny.repeated(at)[0]).key)
+        entry = pool.store.get(pool.submit(tiny.policy_scenarios(at)[0]).key)
         assert entry is not None
         assert rows[spec.name]["note"].startswith(words.time(entry.summary["wait_mean_s"]))
 
@@ -136,7 +136,7 @@ def test_stored_results_stand_in_the_list_and_in_the_detail(
     assert rows[base]["note"].endswith(" baseline")
     means = {}
     for at, spec in enumerate(tiny.allocators):
-        entry = pool.store.get(pool.submit(tiny.repeated(at)[0]).key)
+        entry = pool.store.get(pool.submit(tiny.policy_scenarios(at)[0]).key)
         assert entry is not None
         means[spec.name] = entry.summary["jct_mean_s"]
     for name, mean in means.items():

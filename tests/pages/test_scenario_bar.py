@@ -280,7 +280,7 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
     with pytest.raises(TrainyardError, match="Another browser uploaded this trace"):
         state.forget_trace(digest)
     monkeypatch.setattr(browser_identity, "owner", lambda: "me")
-    other = pool.submit(kept.repeated(0)[0], "somebody else", again=True)
+    other = pool.submit(kept.policy_scenarios(0)[0], "somebody else", again=True)
     with pytest.raises(TrainyardError, match="Another session is running this trace"):
         state.forget_trace(digest)
     other.cancel()

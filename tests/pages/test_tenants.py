@@ -18,11 +18,11 @@ def test_teams_are_compared_with_the_quotas_of_a_policy(
     finish(pool, study, [0, 1])
     app = tab(visit("compare", study), "Tenants")
     assert "Tenants by virtual cluster. Quotas as policy quota has them." in texts(app)
-    table = next(one.value for one in app.dataframe if "Team" in one.value)
-    assert list(table["Team"]) == ["vision", "vision", "language", "language"]
+    table = next(one.value for one in app.dataframe if "Tenant" in one.value)
+    assert list(table["Tenant"]) == ["vision", "vision", "language", "language"]
     assert list(table["Policy"].unique()) == list(study.titles)
     assert list(table["Quota (GPUs)"]) == [5, 5, 3, 3]
-    assert "Jain's index of used ÷ entitled, 1 = all teams have the same part:" in texts(app)
+    assert "Jain's index of used ÷ entitled, 1 = equal parts for all tenants:" in texts(app)
     assert "tenants" in charts_of(app)
     assert app.code[0].value == "vision: 5; language: 3"
     app.selectbox(key="teams_policy").select(study.titles[1]).run()

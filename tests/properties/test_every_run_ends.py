@@ -33,12 +33,12 @@ from sim.result import RunResult
 from sim.trace import Trace
 from tests.properties.invariants import check
 
-MOST_DECISIONS = 100_000
+MAX_DECISIONS = 100_000
 """A run that asks its policy more often counts as endless; most ask some hundred times."""
 ROUNDS = 300
 """Ticks and rounds of a run at most: spans are cut to it, as 1e9 s in rounds of 10 s is only long.
 """
-MOST_ROUNDS = 2000
+MAX_ROUNDS = 2000
 """Up to the horizon: where jobs never get further, a policy is asked in every round until then."""
 MOST = {"periods": 3}
 """Integer programs over many slots take minutes to be proved; they end."""
@@ -224,7 +224,7 @@ class Watched:
 
     def allocate(self, view: View) -> Plan:
         self.decisions += 1
-        assert self.decisions <= MOST_DECISIONS, f"no end by {view.now_s} s"
+        assert self.decisions <= MAX_DECISIONS, f"no end by {view.now_s} s"
         plan = self.inner.allocate(view)
         if view.now_s < plan.wake_at_s < inf:
             self.woken.append(plan.wake_at_s)
@@ -306,7 +306,7 @@ def check_runs(draw: random.Random, name: str, chosen: Spec, allocator: Allocato
     horizon_s = draw.choice((span_s * 40, span_s * 400))
     if any(name in str(chosen) for name in SOLVERS):  # nodes break once in a span
         horizon_s = 10 * span_s
-    horizon_s = min(horizon_s, MOST_ROUNDS * shortest_s(allocator, chosen), LATEST_S)
+    horizon_s = min(horizon_s, MAX_ROUNDS * shortest_s(allocator, chosen), LATEST_S)
     under = replace(under, horizon_s=horizon_s)
     watched = Watched(allocator)
     trace = Trace.of(frame)
@@ -322,6 +322,6 @@ def test_a_run_ends_whatever_happens_just_before_its_deadlines(seed: int) -> Non
 
 
 def test_a_run_without_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.MOST_DECISIONS", 5)
+    monkeypatch.setattr(f"{__name__}.MAX_DECISIONS", 5)
     with pytest.raises(AssertionError, match=r"no end by .* s"):
         check_scenario(0)

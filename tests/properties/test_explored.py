@@ -11,7 +11,7 @@ from allocators import REGISTRY, make
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
 from sim.metrics import UsageArrays, queue_series
-from sim.metrics.why import MOST_PIECES
+from sim.metrics.why import MAX_PIECES
 from tests.conformance import scenarios
 from tests.properties.runs import busy_trace, mixed_cluster, rough
 from trainyard.what_if import explore
@@ -48,7 +48,7 @@ def check_job(book: Book, job: int) -> None:
     waited_s = sum(spell.t1 - spell.t0 for spell in waiting)
     assert sum(one.waited_s for one in reasons) == pytest.approx(waited_s)
     assert book.line.waited_s[job] == pytest.approx(waited_s)
-    assert len(reasons) <= MOST_PIECES
+    assert len(reasons) <= MAX_PIECES
     assert all(
         one.sentence.endswith(".") and "nan" not in one.sentence and "inf" not in one.sentence
         for one in reasons

@@ -53,7 +53,7 @@ def test_servers_get_a_second_try_and_are_listed_as_flaky(
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such timer")
 def test_a_test_that_never_ends_fails(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
-        CONFTEST.read_text("utf-8").replace("MOST_CPU_S = 600.0", "MOST_CPU_S = 0.05")
+        CONFTEST.read_text("utf-8").replace("MAX_CPU_S = 600.0", "MAX_CPU_S = 0.05")
     )
     pytester.makepyfile(
         "def test_loops():\n    while True:\n        pass\n\n\ndef test_ends(): ...\n"

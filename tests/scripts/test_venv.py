@@ -164,7 +164,7 @@ def test_environment_whose_python_is_gone_is_made_again(
 
 def test_unwritable_place_is_one_sentence(env: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SystemExit, match="could not be made"):
+    with pytest.raises(SystemExit, match="could not be created"):
         env._create(tmp_path / "file" / ".venv")
 
 

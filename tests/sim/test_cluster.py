@@ -278,7 +278,7 @@ def test_nodes_that_nobody_knows_of() -> None:
     )
     cluster = Cluster((NodeGroup(4, 1, "v100"),), changes=changes)
     assert [sorted(cluster.unknown(now_s)) for now_s in (0, 10, 20)] == [[2, 3], [3], []]
-    assert [node.name for node in cluster.known] == ["v100-1-1", "v100-1-2"]
+    assert [node.name for node in cluster.initial_nodes] == ["v100-1-1", "v100-1-2"]
     assert Cluster.from_json(cluster.to_json()) == cluster
     assert [set(change) for change in cluster.to_json()["changes"]][1:3] == [
         {"at_s", "nodes", "present"},

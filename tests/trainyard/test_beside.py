@@ -29,7 +29,7 @@ def note(store: Store, study: Study, at: int, factor: float) -> None:
     """Keep numbers of all repeats of a policy; the second repeat has three times those of the
     first.
     """
-    for turn, scenario in enumerate(study.repeated(at)):
+    for turn, scenario in enumerate(study.policy_scenarios(at)):
         summary = {
             name: None if value is None else value * factor * (1 + 2 * turn)
             for name, value in KEPT.items()
@@ -85,8 +85,8 @@ def test_nothing_is_beside_nothing(tmp_path: Path) -> None:
 
 def test_a_comparison_is_one_thing_whatever_it_is_called(tmp_path: Path) -> None:
     store, study = Store(tmp_path), start.sample_study("tiny")
-    first = library.shelve(store, "me", study.named("  Monday\n"), ["aa" * 8])
-    assert library.shelve(store, "me", study.named("Tuesday"), ["aa" * 8]) == first
+    first = library.shelve(store, "me", study.with_name("  Monday\n"), ["aa" * 8])
+    assert library.shelve(store, "me", study.with_name("Tuesday"), ["aa" * 8]) == first
     assert [one.name for one in library.items(store, "me")] == ["Monday"]
     # Nobody sees what somebody else calls it.
     library.shelve(store, "you", study, ["aa" * 8])

@@ -166,7 +166,7 @@ def test_the_longest_wait_of_a_stored_run_comes_from_its_jobs(tmp_path: Path) ->
     jobs = entry.jobs()
     waits_s = jobs["finish_s"] - jobs["submit_s"] - jobs["held_s"]
     study = Study.from_json(read("lab", "scenario.json"))
-    shown = outcomes.Shown(study.only((0,)), ("FIFO",), ((kept["fifo"],),), ((entry,),))
+    shown = outcomes.StudyResults(study.only((0,)), ("FIFO",), ((kept["fifo"],),), ((entry,),))
     [summary] = outcomes.outcome(shown, 0).summaries
     assert summary["wait_max_s"] == pytest.approx(waits_s.max())
     assert summary["waits_over_day"] == (waits_s > 86_400).sum()

@@ -37,7 +37,7 @@ def test_durations(seconds: float, text: str) -> None:
 def test_instants() -> None:
     assert run_time(5 * 86_400 + 16_200) == "day 6, 04:30"
     assert run_time(5 * 86_400 + 37_800, EPOCH) == "Sat 6 Jan, 04:30"
-    assert RunClock(seconds=True).at(3661) == "day 1, 01:01:01"
+    assert RunClock(seconds=True).format(3661) == "day 1, 01:01:01"
     assert RunClock().span(5 * 86_400 + 16_200, 5 * 86_400 + 21_600) == "day 6, 04:30–06:00"
     assert RunClock().span(0, 86_400) == "day 1, 00:00–day 2, 00:00"
 
@@ -46,8 +46,8 @@ def test_instants() -> None:
 @given(minute=st.integers(0, 300 * 1440))
 def test_what_is_written_can_be_read(epoch: str, minute: int) -> None:
     clock = RunClock(epoch)
-    assert clock.read(clock.at(60.0 * minute)) == 60.0 * minute
-    assert clock.read(f"  {clock.at(60.0 * minute).upper()} ") == 60.0 * minute
+    assert clock.read(clock.format(60.0 * minute)) == 60.0 * minute
+    assert clock.read(f"  {clock.format(60.0 * minute).upper()} ") == 60.0 * minute
 
 
 def test_short_forms_are_read() -> None:

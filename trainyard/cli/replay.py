@@ -66,10 +66,10 @@ def command_replay(args: argparse.Namespace) -> None:
     rows, texts = [], []
     for replay in replays:
         run = ReplayRun(replay, seeds, curves=args.curves, where=f"processes:{workers}")
-        if (takes_s := run.of * replay.run_s / workers) >= _LONG_S:
+        if (takes_s := run.total * replay.run_s / workers) >= _LONG_S:
             budget = " ".join(replay.budget.split())
             sys.stderr.write(
-                f"{replay.name}: {plural(run.of, 'simulation')}, about {duration(takes_s)}"
+                f"{replay.name}: {plural(run.total, 'simulation')}, about {duration(takes_s)}"
                 f" on an idle machine. {budget}\n"
             )
         report = _wait_for_report(run)
@@ -95,7 +95,7 @@ def _wait_for_report(run: ReplayRun) -> ReplayReport:
     try:
         while not run.wait(_TICK_S):
             if stream.isatty():
-                stream.write(f"\r{run.replay.name}: {run.done} of {plural(run.of, 'run')}\x1b[K")
+                stream.write(f"\r{run.replay.name}: {run.done} of {plural(run.total, 'run')}\x1b[K")
                 stream.flush()
     except KeyboardInterrupt:
         run.cancel()
@@ -149,7 +149,7 @@ def _report_text(
             *_wrap_paragraph("Our reading", replay.reading),
             *_wrap_paragraph("Notice", curves.explanation(replay, report)),
             (
-                f"{plural(run.of, 'run')}, {plural(run.seeds, 'seed')}, {report.wall_s:.0f} s"
+                f"{plural(run.total, 'run')}, {plural(run.seeds, 'seed')}, {report.wall_s:.0f} s"
                 f" ({report.cpu_s:.0f} s of processor time)."
             ),
         ]
@@ -165,7 +165,7 @@ def _wrap_paragraph(head: str, text: str) -> list[str]:
 
 def _claim_cells(replay: Replay, row: ClaimRow) -> tuple[str, ...]:
     """Return the table row of a claim: published and simulated value, band, verdict."""
-    claim, simulated = row.claim, row.found
+    claim, simulated = row.claim, row.pooled
 
     def with_unit(value: float) -> str:
         measure = claim.figure

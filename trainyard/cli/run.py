@@ -24,7 +24,7 @@ from trainyard.cli.totals import command_totals
 from trainyard.library import library
 from trainyard.preflight import coverage, preflight
 from trainyard.results import past, plainest
-from trainyard.results.assumed import assumed
+from trainyard.results.assumed import assumption_sentences
 from trainyard.results.compare import Outcome
 from trainyard.results.headline import Headline, headline
 from trainyard.results.meaning import setting
@@ -301,7 +301,7 @@ def run_policy(
         If a run stops.
     """
     done = []
-    for scenario in study.repeated(policy_index):
+    for scenario in study.policy_scenarios(policy_index):
         name = label if study.repeats == 1 else f"{label} seed={scenario.seed}"
         with Bar(name, sys.stderr) as bar:
             result = run(scenario, trace=trace, progress=bar, engine=engine)
@@ -434,7 +434,7 @@ def _profile_assumptions(parts: Sequence[StudyPart], trace: Trace) -> list[str]:
 
 def _part_assumptions(part: StudyPart, trace: Trace) -> tuple[str, ...]:
     """Return the assumptions behind the results of one part."""
-    return assumed(part.study, trace, [one.summary for one in part.done])
+    return assumption_sentences(part.study, trace, [one.summary for one in part.done])
 
 
 def _run_text(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> str:
@@ -639,7 +639,7 @@ def headline_of(
             context,
             references=references,
             past=backtest,
-            asked="" if same_baseline else whole_study.labels[whole_study.baseline],
+            replaced_baseline="" if same_baseline else whole_study.labels[whole_study.baseline],
         )
     return headline(tuple(outcomes.values()), study.baseline, setting=context)
 

@@ -252,9 +252,9 @@ def _import_files(store: Store, words: list[str], args: argparse.Namespace) -> s
 def _import_file(store: Store, path: Path) -> str:
     """Import one exported file into the library; return a sentence with the ids."""
     try:
-        if path.stat().st_size > archive.MOST_MB * 1e6:
+        if path.stat().st_size > archive.MAX_MB * 1e6:
             raise UsageError(
-                f"{path}: this file is larger than {archive.MOST_MB:.0f} MB. Export fewer items at"
+                f"{path}: this file is larger than {archive.MAX_MB:.0f} MB. Export fewer items at"
                 " once."
             )
         data = path.read_bytes()

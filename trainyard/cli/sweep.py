@@ -136,9 +136,9 @@ def command_sweep(args: argparse.Namespace) -> None:
         check_duration(args, store, sweep.study, sweep.runs)
     run.recall()
     if sweep.runs <= MAX_LOOKED_UP:
-        check_duration(args, store, sweep.study, run.of - run.done)
+        check_duration(args, store, sweep.study, run.total - run.done)
     item_id = library.shelve(store, HERE, sweep, run.keys)
-    run_with_progress(run, f"sweep {item_id[:12]}", run.of)
+    run_with_progress(run, f"sweep {item_id[:12]}", run.total)
     if args.json:
         sys.stdout.write(
             json.dumps(sweep_document(item_id, run, args.metric), indent=2, allow_nan=False) + "\n"
@@ -147,8 +147,8 @@ def command_sweep(args: argparse.Namespace) -> None:
         done = "" if run.complete else f"{run.done} of "
         took = duration(max(run.wall_s, 0.1))
         sys.stdout.write(
-            f"{sweep_text(item_id, run, args.metric)}\n{done}{plural(run.of, 'run')}, {run.known}"
-            f" of them stored before; {took}.\n"
+            f"{sweep_text(item_id, run, args.metric)}\n{done}{plural(run.total, 'run')},"
+            f" {run.stored_runs} of them stored before; {took}.\n"
         )
     raise_unless_done(run, item_id, " --whole" * args.whole)
     if broken := sum(not lost.refused for lost in run.failed.values()):
@@ -244,10 +244,10 @@ def check_duration(args: argparse.Namespace, store: Store, study: Study, runs: i
         return
     costs = Costs()
     for entry in store.entries():
-        costs.note(entry)
+        costs.record(entry)
     estimated = estimate(study, store, costs, 1)
     took_s = batch_seconds(estimated, runs, args.executor)
-    is_measured, jobs = estimated.known, plural(estimated.jobs, "job")
+    is_measured, jobs = estimated.is_measured, plural(estimated.jobs, "job")
     sys.stderr.write(
         f"At most {plural(runs, 'run')} of {jobs}, about"
         f" {duration(took_s)}{'' if is_measured else ' or more'}.\n"
@@ -311,7 +311,7 @@ def sweep_document(item_id: str, run: SweepRun, metric_name: str) -> dict[str, A
         "state": run.state,
         "error": run.error,
         "sweep": sweep.to_json(),
-        "known_before": run.known,
+        "known_before": run.stored_runs,
         "metric": metric_name,
         "verdict": tables.verdict(curves, table, sweep, metric_name, COLUMNS[metric_name].title),
         "curves": _json_rows(curves),

@@ -1,4 +1,4 @@
-"""The ``tenants`` command: GPUs each team was entitled to, used, borrowed and lacked."""
+"""The ``tenants`` command: GPUs each tenant was entitled to, used, borrowed and lacked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from trainyard.text import MISSING, duration, plural
 from trainyard.traces.sources import apply_changes
 
 _HEAD: Final = (
-    "team",
+    "tenant",
     "quota",
     "jobs",
     "deserved GPU-h",
@@ -79,26 +79,26 @@ def add_tenants(parser: argparse.ArgumentParser) -> None:
         "--quotas",
         metavar="ROWS|FILE",
         help=(
-            "quotas of the teams, e.g. 'a: 8 max 12; b: 4', or a file of such rows (default: those"
-            " of a policy, else each team's part of the GPU-hours)"
+            "quotas of the tenants, e.g. 'a: 8 max 12; b: 4', or a file of such rows (default: from"
+            " a policy, else each tenant's part of the GPU-hours)"
         ),
     )
     parser.add_argument(
         "--tenant",
         metavar="COLUMN",
         choices=TENANT_COLUMNS,
-        help=f"column of team names: {', '.join(TENANT_COLUMNS)} (default: the first with several)",
+        help=f"column of tenant names: {', '.join(TENANT_COLUMNS)} (default: the first with many)",
     )
     parser.add_argument(
         "--propose",
         action="store_true",
-        help="print quotas from each team's part of the GPU-hours, for quota:table",
+        help="print quotas from each tenant's part of the GPU-hours, for quota:table",
     )
     parser.add_argument(
         "--wait-target",
         metavar="SECONDS",
         help=(
-            "find the smallest quota of each team at which 95 %% of its jobs start within this"
+            "find the smallest quota of each tenant at which 95 %% of its jobs start within this"
             " time, under a single policy"
         ),
     )
@@ -132,7 +132,7 @@ def command_tenants(args: argparse.Namespace) -> None:
     reports: dict[str, TenantReport] = {}
     for policy_index, title in enumerate(study.titles):
         with Bar(title, sys.stderr) as bar:
-            result = run(study.repeated(policy_index)[0], trace=trace, progress=bar)
+            result = run(study.policy_scenarios(policy_index)[0], trace=trace, progress=bar)
         reports[title] = tenant_report(result, teams, cluster)
     if args.json:
         document = {
@@ -147,7 +147,7 @@ def command_tenants(args: argparse.Namespace) -> None:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     else:
         text = "\n".join(
-            [f"Teams by {teams.column}. {teams.assumed}"]
+            [f"Tenants by {teams.column}. {teams.assumed}"]
             + [line for title, one in reports.items() for line in _report_lines(title, one)]
         )
     sys.stdout.write(text + "\n")
@@ -159,10 +159,12 @@ def _needed_quotas(args: argparse.Namespace, study: Study, trace: Trace) -> str:
         raise UsageError("--wait-target plans quotas under one policy: give --policy once.")
 
     def print_run(team: str, runs: int) -> None:
-        sys.stderr.write(f"Run {runs + 1}: {team or 'all teams together'}\n")
+        sys.stderr.write(f"Run {runs + 1}: {team or 'all tenants together'}\n")
 
     limit_s = number("--wait-target", args.wait_target)
-    plan = plan_quotas(study.repeated(0)[0], trace, limit_s, args.tenant or "auto", print_run)
+    plan = plan_quotas(
+        study.policy_scenarios(0)[0], trace, limit_s, args.tenant or "auto", print_run
+    )
     if args.json:
         document = {
             "limit_s": plan.limit_s,
@@ -175,7 +177,7 @@ def _needed_quotas(args: argparse.Namespace, study: Study, trace: Trace) -> str:
             ],
         }
         return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    rows = [("team", "jobs", "quota needed", "wait p95 with it", "all teams together")]
+    rows = [("tenant", "jobs", "quota needed", "wait p95 with it", "all tenants together")]
     rows += [
         (
             need.team,
@@ -188,7 +190,7 @@ def _needed_quotas(args: argparse.Namespace, study: Study, trace: Trace) -> str:
     ]
     return "\n".join(
         [
-            f"Quotas at which 95 % of each team's jobs start within {duration(plan.limit_s)}"
+            f"Quotas at which 95 % of each tenant's jobs start within {duration(plan.limit_s)}"
             f" ({plural(plan.runs, 'run')}):",
             *align_columns(rows),
             plan.sentence,

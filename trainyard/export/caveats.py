@@ -58,7 +58,7 @@ def caveats(
         f"Spread: {repeats} of each"
         + (", lowest and highest in brackets." if len(after) > 1 else "; the spread is unknown."),
         (
-            f"Backtest: {past.told}"
+            f"Backtest: {past.full_sentence}"
             if past is not None
             else "No backtest: until trainyard backtest has judged the configuration in force, take"
             " these figures as a ranking, not as a forecast."

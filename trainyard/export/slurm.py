@@ -171,8 +171,8 @@ def patch(before: Spec, after: Spec, caveats: Sequence[str]) -> str:
     if to_run:
         command_lines = ["Run as an administrator of the accounting:", *_command_lines(to_run)]
         parts.append(comments(command_lines))
-    made = "".join(parts)
-    if not _is_same_configuration(again := apply_patch(before, made), after):
+    script = "".join(parts)
+    if not _is_same_configuration(again := apply_patch(before, script), after):
         if _associations(again).bare != _associations(after).bare:
             raise ParameterError(
                 "sacctmgr commands cannot turn the old accounts into the new ones: a name or"
@@ -182,7 +182,7 @@ def patch(before: Spec, after: Spec, caveats: Sequence[str]) -> str:
             "Changed lines alone cannot produce the new slurm.conf, because the order of node and"
             " partition lines matters. Use the whole new file."
         )
-    return made
+    return script
 
 
 def _command_lines(to_run: Sequence[Command]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from sim.trace import Trace
 from trainyard.export import kubernetes, slurm
 from trainyard.export.caveats import ExportRun, caveats
 from trainyard.results import past
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.results.past import Past
 from trainyard.store import Store
 from trainyard.study import catalog
@@ -161,7 +161,7 @@ def in_force(study: Study) -> int | None:
     return next((at for at in order if has_file(study.allocators[at])), None)
 
 
-def patch_of_stored_runs(runs: Shown, old: int, new: int, trace: Trace, store: Store) -> str:
+def patch_of_stored_runs(runs: StudyResults, old: int, new: int, trace: Trace, store: Store) -> str:
     """Return the patch between two policies of finished runs.
 
     Parameters

@@ -13,9 +13,9 @@ from typing import Any, Final
 from jobtraces.readers.files import ARCHIVE_ERRORS, open_zip
 from sim.errors import TrainyardError
 from trainyard.library.library import (
-    MOST_NAME,
-    MOST_TAG,
-    MOST_TAGS,
+    MAX_NAME_LENGTH,
+    MAX_TAG_CHARS,
+    MAX_TAGS,
     Recipe,
     item,
     label_item,
@@ -31,16 +31,16 @@ from trainyard.study.document import canonical_json, parse_json
 from trainyard.study.scenario import READY, Scenario
 from trainyard.text import plural
 
-MOST_MB: Final = 500.0
+MAX_MB: Final = 500.0
 """Maximum size of an unpacked archive."""
-MOST_READ_MB: Final = 1000.0
+MAX_READ_MB: Final = 1000.0
 """Maximum size of its tables in memory, where repeated values are not compressed."""
 _LIST: Final = "library.json"
 _KEY: Final = re.compile(r"[0-9a-f]{8,64}")
 _TABLES: Final = ("utilisation_by_type", "failed_by")
 _TEXTS: Final = ("reason",)
 """Summary entries of a run that are tables of numbers, and those that are texts."""
-_GREATEST: Final = 1e300
+_MAX_VALUE: Final = 1e300
 _DAMAGED: Final = (*ARCHIVE_ERRORS, TypeError, AttributeError)
 """Exceptions that a damaged or hostile archive raises."""
 
@@ -86,7 +86,7 @@ def pack_items(store: Store, owner: str, ids: Sequence[str]) -> tuple[bytes, tup
             zipfile.ZIP_DEFLATED,
         )
         for key in whole:
-            for name, data in sorted(store.packed(key).items()):
+            for name, data in sorted(store.pack_files(key).items()):
                 file.writestr(zipfile.ZipInfo(f"runs/{key}/{name}"), data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue(), tuple(sorted({*complete_keys} - {*whole}))
 
@@ -98,7 +98,7 @@ def _is_undamaged(store: Store, key: str) -> bool:
         if entry is not None:
             entry.check()
     except StoreError:
-        store.spoiled(key)
+        store.discard_files(key)
         return False
     return entry is not None
 
@@ -204,9 +204,9 @@ def _read_contents(data: bytes, name: str) -> _Contents:
     """Return the parsed contents of an archive; raise if damaged or too large."""
     try:
         with open_zip(data, name) as file:
-            if sum(one.file_size for one in file.infolist()) > MOST_MB * 1e6:
+            if sum(one.file_size for one in file.infolist()) > MAX_MB * 1e6:
                 raise StoreError(
-                    f"{name}: unpacked, this archive has more than {MOST_MB:.0f} MB. Export fewer"
+                    f"{name}: unpacked, this archive has more than {MAX_MB:.0f} MB. Export fewer"
                     " items at once."
                 )
             about = parse_json(file.read(_LIST).decode(), name)
@@ -268,7 +268,7 @@ def _checked_summary(data: Any) -> dict[str, Any]:
 
 def _is_number(value: Any) -> bool:
     return value is None or (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _GREATEST
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_VALUE
     )
 
 
@@ -277,8 +277,8 @@ def _parse_item(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
     runs = [str(key) for key in thing["runs"] if _KEY.fullmatch(str(key))]
     return (
         read_recipe(thing["document"]),
-        str(thing["name"])[:MOST_NAME],
-        [str(tag)[:MOST_TAG] for tag in thing["tags"]][:MOST_TAGS],
+        str(thing["name"])[:MAX_NAME_LENGTH],
+        [str(tag)[:MAX_TAG_CHARS] for tag in thing["tags"]][:MAX_TAGS],
         runs,
     )
 
@@ -308,9 +308,9 @@ def _check_tables(whole: Mapping[str, Mapping[str, bytes]], name: str) -> None:
                 f"{name}: the result {key[:12]} in this file is damaged or edited, so it was not"
                 " imported. Export it again."
             ) from error
-    if needed > MOST_READ_MB * 1e6:
+    if needed > MAX_READ_MB * 1e6:
         raise StoreError(
-            f"{name}: in memory, the tables of this archive have more than {MOST_READ_MB:.0f} MB."
+            f"{name}: in memory, the tables of this archive have more than {MAX_READ_MB:.0f} MB."
             " Export fewer items at once."
         )
 

@@ -33,9 +33,9 @@ from trainyard.traces.sources import Source, apply_changes, clear_cache, source_
 Recipe = Study | Sweep | SizeQuestion | FromHere | Check
 HERE: Final = "this-machine"
 """Owner of the items that the command line stores."""
-MOST_NAME: Final = 120
-MOST_TAGS: Final = 20
-MOST_TAG: Final = 40
+MAX_NAME_LENGTH: Final = 120
+MAX_TAGS: Final = 20
+MAX_TAG_CHARS: Final = 40
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KINDS: Final = {
     "study": Study,
@@ -107,14 +107,14 @@ def read_recipe(document: dict[str, Any]) -> Recipe:
 
 
 def traces(store: Store, owner: str) -> dict[str, str]:
-    """Return the traces that a browser can choose: samples, its uploads, those of its runs.
+    """Return the traces that a browser can choose: samples, its uploads, traces of its runs.
 
     Returns
     -------
     dict
         Source, as in `trainyard.study.scenario.TraceSpec` -> title.
     """
-    own_digests = store.index.owned(owner)
+    own_digests = store.index.owned_traces(owner)
     stored = {f"store:{one.digest}": one.name for one in store.traces()}
     titles_by_source = {f"sample:{name}": sample.title for name, sample in SAMPLES.items()}
     titles_by_source |= {
@@ -167,7 +167,9 @@ def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str
     TrainyardError
         If the library cannot be written.
     """
-    name, own = (recipe.base.name, recipe.named("")) if isinstance(recipe, Study) else ("", recipe)
+    name, own = (
+        (recipe.base.name, recipe.with_name("")) if isinstance(recipe, Study) else ("", recipe)
+    )
     recipe_hash = recipe_id(own)
     store.index.shelve(
         owner,
@@ -175,7 +177,7 @@ def shelve(store: Store, owner: str, recipe: Recipe, keys: Sequence[str]) -> str
         own.to_json(),
         _clean_line(default_title(own, store)),
         keys,
-        _clean_line(name)[:MOST_NAME],
+        _clean_line(name)[:MAX_NAME_LENGTH],
     )
     return recipe_hash
 
@@ -293,14 +295,13 @@ def label_item(
         If the item does not exist, or a text is too long.
     """
     tidy = None if tags is None else list(dict.fromkeys(filter(None, map(_clean_line, tags))))
-    if name is not None and len(name) > MOST_NAME:
+    if name is not None and len(name) > MAX_NAME_LENGTH:
         raise ParameterError(
-            f"The name has {len(name)} characters; at most {MOST_NAME} are kept. Shorten it."
+            f"The name has {len(name)} characters; at most {MAX_NAME_LENGTH} fit. Shorten it."
         )
-    if tidy is not None and (len(tidy) > MOST_TAGS or any(len(tag) > MOST_TAG for tag in tidy)):
+    if tidy is not None and (len(tidy) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in tidy)):
         raise ParameterError(
-            f"At most {MOST_TAGS} tags of {MOST_TAG} characters are kept. Use fewer, or shorter"
-            " ones."
+            f"At most {MAX_TAGS} tags of {MAX_TAG_CHARS} characters fit. Use fewer or shorter ones."
         )
     if not store.index.label(
         owner, study, name=None if name is None else _clean_line(name), tags=tidy
@@ -362,7 +363,7 @@ def _base_scenarios(recipe: Recipe) -> dict[str, Sequence[Scenario]]:
     if isinstance(recipe, FromHere):
         was = names[recipe.policy]
         return {was: (recipe.branch.was,), f"{was}, from here on": (recipe.branch.here,)}
-    return {name: study.repeated(at) for at, name in enumerate(names)}
+    return {name: study.policy_scenarios(at) for at, name in enumerate(names)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,17 +428,17 @@ def changes(store: Store, old: Item, new: Item) -> tuple[str, ...]:
         recipe if isinstance(recipe, Study) else recipe.study
         for recipe in (old.recipe(), new.recipe())
     ]
-    return tuple(study_changes(studies[0].named(""), studies[1].named(""), store))
+    return tuple(study_changes(studies[0].with_name(""), studies[1].with_name(""), store))
 
 
-def predecessor(found: Sequence[Item], at: int) -> Item | None:
+def predecessor(shelf_items: Sequence[Item], at: int) -> Item | None:
     """Return the previous comparison with the same title, which is most often its origin."""
-    item = found[at]
+    item = shelf_items[at]
     return (
         next(
             (
                 other
-                for other in found[at + 1 :]
+                for other in shelf_items[at + 1 :]
                 if (other.kind, other.title) == (item.kind, item.title)
             ),
             None,

@@ -185,7 +185,7 @@ def measured_only(
     if count == len(trace):
         raise ParameterError(
             f"The profile covers none of the {plural(len(trace), 'job')} of {trace.name}. Choose a"
-            " stand-in or another profile."
+            " substitute or another profile."
         )
     named = {"format": "measured", "title": "only jobs whose throughput was measured"}
     return drop_jobs(source, bad, "no throughput was measured of such a job", named)

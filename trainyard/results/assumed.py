@@ -20,7 +20,7 @@ from trainyard.study.study import Study
 from trainyard.text import gpu_type
 
 
-def assumed(
+def assumption_sentences(
     study: Study,
     trace: Trace,
     summaries: Sequence[Mapping[str, Any]] | None = None,
@@ -86,7 +86,7 @@ def _jobs_without_run_time(study: Study, store: Store | None) -> str:
 
 
 def guessed_speeds_sentence(cluster: Cluster, trace: Trace) -> str:
-    """Return the sentence that names GPU types whose speed is a guess; "" if none matters.
+    """Return the sentence that names GPU types with a guessed speed; "" if none matters.
 
     Jobs of an unnamed type on GPUs of one type take as long as recorded, whatever the speed.
     """

@@ -37,7 +37,6 @@ _SAME_RATIO: Final = 5e-4
 """Relative difference that a table shows as ±0 %."""
 CLEAR: Final = 0.01
 """Smallest relative difference that counts without repeats."""
-FEWEST_REPEATS: Final = MIN_REPEATS
 
 COUNTS: Final = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
 
@@ -343,7 +342,7 @@ def repeats_suffix(counts: pd.DataFrame) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as text in whole percent; in words below 1 %."""
+    """Return a share as text in whole percent, or as "less than 1 %"."""
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:,.0f} %"
 
 
@@ -428,7 +427,7 @@ def relative_change(base: Sequence[float], other: Sequence[float]) -> Interval:
     if not np.isfinite(old).all() or not np.isfinite(new).all() or old.sum() == 0:
         return Interval(float("nan"))
     value = float(new.sum() / old.sum() - 1.0)
-    differ = len(old) >= FEWEST_REPEATS and (np.ptp(old) > 0 or np.ptp(new) > 0)
+    differ = len(old) >= MIN_REPEATS and (np.ptp(old) > 0 or np.ptp(new) > 0)
     if not differ or (old <= 0).any():
         return Interval(value)
     return Interval(value, *(bootstrap_interval(new, old) or ()))

@@ -16,7 +16,7 @@ from sim.perf.lookup import used_types
 from sim.trace import Trace
 from trainyard.results import groups
 from trainyard.results.groups import GroupComparison, Grouping
-from trainyard.results.outcomes import Shown, measured_jobs
+from trainyard.results.outcomes import StudyResults, measured_jobs
 from trainyard.results.tenants import Teams, TenantReport, teams_of, tenant_report
 from trainyard.store import Store, StoredResult
 from trainyard.study import catalog
@@ -47,7 +47,7 @@ class Diagnostics:
     resources: Mapping[str, pd.DataFrame]
 
 
-def diagnose(shown: Shown, trace: Trace) -> Diagnostics:
+def diagnose(shown: StudyResults, trace: Trace) -> Diagnostics:
     """Return the diagnostics of the complete policies.
 
     Raises
@@ -117,12 +117,12 @@ class TypeReport:
         return note_families(list(dict.fromkeys(self.notes[title]["name"].astype(str))), self.types)
 
 
-def has_several_types(shown: Shown) -> bool:
+def has_several_types(shown: StudyResults) -> bool:
     """Return True if the cluster of a study has nodes of more than one GPU type."""
     return len(used_types(shown.study.base.cluster)) > 1
 
 
-def type_report(shown: Shown) -> TypeReport:
+def type_report(shown: StudyResults) -> TypeReport:
     """Return the results by GPU type of the complete policies.
 
     Raises
@@ -139,7 +139,7 @@ def type_report(shown: Shown) -> TypeReport:
     return TypeReport(used_types(shown.study.base.cluster), shares, use, noted, fair)
 
 
-def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
+def fairness_against(shown: StudyResults, reference: str) -> dict[str, pd.DataFrame]:
     """Return the finish-time fairness of the other policies against one as the reference.
 
     Parameters
@@ -168,7 +168,7 @@ def fairness_against(shown: Shown, reference: str) -> dict[str, pd.DataFrame]:
     return {title: quantiles(ratios(frame, own)[mask]) for title, frame in jobs.items()}
 
 
-def _first_repeats(shown: Shown) -> dict[str, StoredResult]:
+def _first_repeats(shown: StudyResults) -> dict[str, StoredResult]:
     """Return the first repeat of each complete policy, by title."""
     return {shown.titles[at]: shown.entries[at][0] for at in shown.places}
 
@@ -186,7 +186,7 @@ class Details:
         Holds the runs and the trace.
     """
 
-    def __init__(self, runs: Shown, store: Store) -> None:
+    def __init__(self, runs: StudyResults, store: Store) -> None:
         self._runs, self._store = runs, store
 
     @property

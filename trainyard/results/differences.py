@@ -27,7 +27,7 @@ _SCALING: Final = "perf.name"
 def branch_title(recipe: FromHere) -> str:
     """Return the changes of a branch and their instant, as part of a sentence."""
     clock = RunClock(seconds=recipe.turn.at_s < _SHORT_S)
-    return f"from {clock.at(recipe.turn.at_s)} on {branch_changes(recipe.branch, clock)}"
+    return f"from {clock.format(recipe.turn.at_s)} on {branch_changes(recipe.branch, clock)}"
 
 
 def branch_changes(branch: Branch, clock: RunClock) -> str:
@@ -44,13 +44,17 @@ def branch_changes(branch: Branch, clock: RunClock) -> str:
     ]
     parts = [f"with {' and '.join(additions)}"] if additions else []
     if turn.lost:
-        back = f" until {clock.after(turn.until_s, turn.at_s)}" if isfinite(turn.until_s) else ""
+        back = (
+            f" until {clock.format_after(turn.until_s, turn.at_s)}"
+            if isfinite(turn.until_s)
+            else ""
+        )
         parts.append(f"without {_lost_names(cluster, turn.lost)}{back}")
     return " and ".join(parts)
 
 
 def _lost_names(cluster: Cluster, lost: tuple[str, ...]) -> str:
-    """Return the names of lost racks and nodes, at most `_MOST_NAMES`; racks cover their nodes."""
+    """Return the names of lost racks and nodes, at most `_MAX_NAMES`; racks cover their nodes."""
     in_lost_racks = {node.name for node in cluster.nodes if node.rack in lost}
     names = [name for name in lost if name not in in_lost_racks]
     listed = names[: _MAX_NAMES if len(names) > _MAX_NAMES + 1 else len(names)]

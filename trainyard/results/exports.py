@@ -10,7 +10,7 @@ import pandas as pd
 from sim.metrics import job_table
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.store import Store
 from trainyard.traces.sources import load_trace
 
@@ -20,7 +20,7 @@ _ROW_BYTES: Final = 90
 """Approximate bytes per CSV row, measured on jobs and segments of the samples."""
 
 
-def job_rows(shown: Shown, store: Store) -> pd.DataFrame:
+def job_rows(shown: StudyResults, store: Store) -> pd.DataFrame:
     """Return one row per policy, repeat and job, see `sim.metrics.job_table`.
 
     Jobs outside the measured window are included.
@@ -33,7 +33,7 @@ def job_rows(shown: Shown, store: Store) -> pd.DataFrame:
     return _concat_runs(shown, store, lambda result, trace: job_table(result, trace, None))
 
 
-def segment_rows(shown: Shown, store: Store) -> pd.DataFrame:
+def segment_rows(shown: StudyResults, store: Store) -> pd.DataFrame:
     """Return one row per policy, repeat, job and period of constant grant and rate.
 
     Returns
@@ -52,7 +52,7 @@ def segment_rows(shown: Shown, store: Store) -> pd.DataFrame:
     return _concat_runs(shown, store, lambda result, trace: _run_segments(result, trace, nodes))
 
 
-def decision_rows(shown: Shown, store: Store) -> pd.DataFrame:
+def decision_rows(shown: StudyResults, store: Store) -> pd.DataFrame:
     """Return one row per policy, repeat and call of the allocator, with a column per note.
 
     Returns
@@ -69,7 +69,7 @@ def decision_rows(shown: Shown, store: Store) -> pd.DataFrame:
     return _concat_runs(shown, store, lambda result, trace: _run_decisions(result))
 
 
-def csv_mb(shown: Shown, name: str) -> float:
+def csv_mb(shown: StudyResults, name: str) -> float:
     """Return the approximate CSV size, in MB, of a frame of `trainyard.store.FRAMES`."""
     return (
         sum(entry.rows[name] for at in shown.places for entry in shown.entries[at])
@@ -79,7 +79,7 @@ def csv_mb(shown: Shown, name: str) -> float:
 
 
 def _concat_runs(
-    shown: Shown, store: Store, table: Callable[[RunResult, Trace], pd.DataFrame]
+    shown: StudyResults, store: Store, table: Callable[[RunResult, Trace], pd.DataFrame]
 ) -> pd.DataFrame:
     """Return a table of every complete run, concatenated, with policy and seed columns."""
     trace = load_trace(shown.study.base.trace, store)

@@ -16,10 +16,10 @@ from sim.trace import Trace
 from trainyard.results import compare, meaning, outcomes
 from trainyard.results.compare import Floats, Mask, MetricChange, Outcome, percent, relative_change
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.text import change, plural, with_en_dash
 
-GROUP_METRICS: Final[Mapping[str, str]] = {"jct": "average time to finish", "wait": "average wait"}
+GROUP_METRICS: Final[Mapping[str, str]] = {"jct": "average completion time", "wait": "average wait"}
 """Metric averaged over a group -> its name; the wait is JCT minus the time with a grant."""
 MAX_GROUPS: Final = 12
 _COLUMNS: Final = {
@@ -92,7 +92,7 @@ class Grouped:
             else f"No group's {what} differs from that under {baseline}."
         )
 
-    def note(self, baseline: str, together: str) -> str:
+    def caption(self, baseline: str, together: str) -> str:
         """Return the caption below the figure of groups.
 
         `together` is the suffix of `compare.together`.
@@ -146,7 +146,7 @@ def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
 
 
 def group_means(
-    shown: Shown, grouping: Grouping, titles: Collection[str], what: str = "jct"
+    shown: StudyResults, grouping: Grouping, titles: Collection[str], what: str = "jct"
 ) -> Grouped | None:
     """Return the mean of every group under the baseline and other policies.
 
@@ -240,7 +240,7 @@ class GroupComparison(NamedTuple):
         return replace(headline, text=text, advice=())
 
 
-def compare_subset(shown: Shown, members: Mask, trace: Trace) -> GroupComparison:
+def compare_subset(shown: StudyResults, members: Mask, trace: Trace) -> GroupComparison:
     """Return the comparison over a subset of the jobs.
 
     Parameters

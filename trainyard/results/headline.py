@@ -45,7 +45,7 @@ class _Phrase(NamedTuple):
 
 _PHRASES: Final[Mapping[str, _Phrase]] = {
     "jct_mean_s": _Phrase(
-        "average time to finish",
+        "average completion time",
         "the average job is done",
         "in ",
         "{one} and {other} finish the average job in the same time.",
@@ -230,12 +230,12 @@ def headlines(
         _headlines_against_site(outcomes, base, goals, missing, setting),
     )
     limits = [*_general_limits(outcomes, base, setting, explained), *common]
-    if setting.asked:
+    if setting.replaced_baseline:
         limits.append(
             Limit(
                 "clear",
-                f"Compared with {base.label}, because {setting.asked}, the baseline chosen, cannot"
-                " run here.",
+                f"Compared with {base.label}: the chosen baseline {setting.replaced_baseline}"
+                " cannot run here.",
             )
         )
     return Headlines(
@@ -285,7 +285,7 @@ def _headlines_against_site(
     barred = base.replays and setting.past is not None and not setting.past.comparable
     if not barred or place < 0 or len(simulated) < 2:
         return None
-    without_recording = replace(setting, past=None, site="", asked="")
+    without_recording = replace(setting, past=None, site="", replaced_baseline="")
     return headlines(simulated, place, goals, missing=missing, setting=without_recording)
 
 

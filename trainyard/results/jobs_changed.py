@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sim.trace import Trace
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 
 Order = Literal["slowed", "sped_up", "waited"]
 ORDERS: Final[Mapping[Order, str]] = {
@@ -20,7 +20,7 @@ ORDERS: Final[Mapping[Order, str]] = {
 """Order of the table -> its label."""
 
 
-def jobs_changed(shown: Shown, title: str, trace: Trace) -> pd.DataFrame:
+def jobs_changed(shown: StudyResults, title: str, trace: Trace) -> pd.DataFrame:
     """Return one row per job: first repeat under one policy and under the baseline.
 
     Parameters

@@ -99,7 +99,7 @@ class ComparisonSetting:
         Whether decisions depend on random draws: failures, estimator errors.
     references : mapping of int
         Label of a policy that should explain a recording -> its index in the study.
-    asked : str
+    replaced_baseline : str
         Label of the chosen baseline if it cannot run and another policy replaces it; "" = it runs.
     doubts : mapping of str
         Doubts about these jobs on these machines, by id; see `trainyard.clusters.doubts`.
@@ -115,7 +115,7 @@ class ComparisonSetting:
     scale: float = 1.0
     random: bool = False
     references: Mapping[str, int] = field(default_factory=dict)
-    asked: str = ""
+    replaced_baseline: str = ""
     doubts: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     past: Past | None = None
@@ -139,7 +139,7 @@ def setting(
     outcomes : mapping of Outcome
         Index of each complete policy -> its outcome.
     past : Past or None
-        See `trainyard.results.past.known`.
+        See `trainyard.results.past`.
     """
     first = next(iter(outcomes.values())).jobs[0]
     fits = ~np.asarray(first["outcome"] == "impossible")
@@ -328,7 +328,9 @@ def recording_limit(
     if not base.replays or (past is not None and past.comparable):
         return None
     if past is not None:
-        return Limit("unexplained", f"No gain over {base.label} can be claimed. {past.told}")
+        return Limit(
+            "unexplained", f"No gain over {base.label} can be claimed. {past.full_sentence}"
+        )
     if explained is None:
         names = " or ".join(catalog.allocator(spec).title for spec in reference_policies())
         return Limit(

@@ -20,13 +20,14 @@ from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.clusters import prices
 from trainyard.results import compare, past
-from trainyard.results.assumed import assumed
+from trainyard.results.assumed import assumption_sentences
+from trainyard.results.bootstrap import MIN_REPEATS
 from trainyard.results.compare import Floats, Mask, MetricChange, Outcome
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.meaning import setting
 from trainyard.results.past import Past
 from trainyard.results.trust import Trust, no_trust_reason, recorded_overflow, trust
-from trainyard.runs.frames import MOST_SHOWN
+from trainyard.runs.frames import MAX_SHOWN
 from trainyard.runs.run import scenario_key
 from trainyard.store import FRAMES, Store, StoredResult, profiles
 from trainyard.study import catalog
@@ -37,9 +38,9 @@ from trainyard.traces.fitting import is_guessed_cluster
 from trainyard.traces.sources import dropped_text, load_source, load_trace
 
 __all__ = [
-    "MOST_SHOWN",
+    "MAX_SHOWN",
     "ComparisonReport",
-    "Shown",
+    "StudyResults",
     "gather",
     "job_ids",
     "keys",
@@ -58,7 +59,7 @@ _FORMULA: Final = r"[=+\-@\t\r]"
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class StudyResults:
     """The stored runs of a study.
 
     Parameters
@@ -107,7 +108,7 @@ class Shown:
                 *map(str, self.study.slots),
                 *self.titles,
                 *(key for at in self.places for key in self.keys[at]),
-                *([self.past.told] if self.past is not None else []),
+                *([self.past.full_sentence] if self.past is not None else []),
             ]
         )
 
@@ -232,12 +233,12 @@ def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
         If the trace cannot be found.
     """
     return tuple(
-        tuple(scenario_key(scenario, store) for scenario in study.repeated(at))
+        tuple(scenario_key(scenario, store) for scenario in study.policy_scenarios(at))
         for at in range(len(study.allocators))
     )
 
 
-def gather(study: Study, store: Store) -> Shown:
+def gather(study: Study, store: Store) -> StudyResults:
     """Return the stored runs of a study.
 
     Raises
@@ -247,7 +248,7 @@ def gather(study: Study, store: Store) -> Shown:
     """
     result_keys = keys(study, store)
     entries = tuple(tuple(entry for key in own if (entry := store.get(key))) for own in result_keys)
-    return Shown(
+    return StudyResults(
         study,
         study.titles,
         result_keys,
@@ -274,7 +275,7 @@ def replacement_baseline(
     return None
 
 
-def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonReport | None:
+def report(shown: StudyResults, store: Store, *, brief: bool = False) -> ComparisonReport | None:
     """Return the comparison of the complete runs; None without any.
 
     Parameters
@@ -334,7 +335,7 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
         assumed=" ".join(
             [
                 *([_GUESS] if is_guessed_cluster(source, shown.study.base.cluster) else []),
-                *assumed(
+                *assumption_sentences(
                     shown.study,
                     trace,
                     [one for outcome in outcomes for one in outcome.summaries],
@@ -369,7 +370,7 @@ def report(shown: Shown, store: Store, *, brief: bool = False) -> ComparisonRepo
     )
 
 
-def _skip_reasons(shown: Shown, trace: Trace) -> dict[str, str]:
+def _skip_reasons(shown: StudyResults, trace: Trace) -> dict[str, str]:
     """Return the reasons of the policies that cannot run, by title."""
     reasons = [
         catalog.allocator(spec, trace, shown.study.base.perf).reason
@@ -396,7 +397,7 @@ def safe_csv(table: pd.DataFrame) -> str:
     return str(escaped.to_csv(index=False))
 
 
-def outcome(shown: Shown, at: int) -> Outcome:
+def outcome(shown: StudyResults, at: int) -> Outcome:
     """Return the outcome of a complete policy of a study.
 
     Raises
@@ -427,7 +428,7 @@ def outcome(shown: Shown, at: int) -> Outcome:
 def _fill_summary(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
     """Return a summary with metrics that an older version did not store, derived from the jobs."""
     facts = JobFacts(jobs, float(summary["end_s"]), mask)
-    return {**compute_from_jobs(facts, known=summary), **summary}
+    return {**compute_from_jobs(facts, computed=summary), **summary}
 
 
 def _drop_unpriced_costs(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
@@ -438,14 +439,14 @@ def _drop_unpriced_costs(summary: Mapping[str, Any], cluster: Cluster) -> Mappin
 
 
 def _compute_headlines(
-    shown: Shown, outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, trace: Trace
+    shown: StudyResults, outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, trace: Trace
 ) -> Headlines:
     """Return the headlines of the complete policies, or the reason why there are none yet."""
     metrics = set(table.loc[table["value"].notna(), "metric"])
     goals = [goal for goal in GOALS if goal in metrics] or [next(iter(GOALS))]
     facts = setting(shown.study, trace, dict(zip(shown.places, outcomes, strict=True)), shown.past)
     facts = replace(
-        facts, asked="" if shown.instead is None else shown.titles[shown.study.baseline]
+        facts, replaced_baseline="" if shown.instead is None else shown.titles[shown.study.baseline]
     )
     found_headlines = headlines(
         outcomes, base, goals, table, len(shown.titles) - len(outcomes), facts
@@ -467,15 +468,15 @@ def _interval_note(repeats: int, table: pd.DataFrame) -> str:
         )
     if table["low"].notna().any():
         return f"± is half of the 95 % interval, from {repeats} repeats with other seeds."
-    if repeats < compare.FEWEST_REPEATS:
-        return f"{repeats} repeats are too few for intervals; {compare.FEWEST_REPEATS} give them."
+    if repeats < MIN_REPEATS:
+        return f"{repeats} repeats are too few for intervals; {MIN_REPEATS} give them."
     return (
         "All repeats gave the same numbers, because nothing here is drawn at random: so there are"
         " no intervals."
     )
 
 
-def _parts(shown: Shown) -> pd.DataFrame:
+def _parts(shown: StudyResults) -> pd.DataFrame:
     """Return the parts of the mean completion times; NaN where a repeat completed no job."""
     rows = []
     for at in shown.places:

@@ -23,8 +23,8 @@ _NEAR_FLOOR: Final = 1.3
 _WHOLE_S: Final = 1.0
 """Records are written in whole seconds."""
 _BIAS: Final = 0.10
-_MOST: Final = 0.5
-_MOST_BIAS: Final = 0.25
+_MIN_EXPLAINED: Final = 0.5
+_MAX_BIAS: Final = 0.25
 _SOME: Final = 0.2
 _ORDERED: Final = 0.5
 
@@ -60,7 +60,7 @@ class Past:
         return self.level in LEVELS[:2]
 
     @property
-    def told(self) -> str:
+    def full_sentence(self) -> str:
         """The verdict as a sentence that names the policy."""
         return (
             f"{self.policy}, checked against the past, {self.sentence[:1].lower()}"
@@ -94,7 +94,7 @@ class Closeness(NamedTuple):
     believe_s: float
 
 
-def judged(policy: str, closeness: Closeness, missing: str) -> Past:
+def judge_closeness(policy: str, closeness: Closeness, missing: str) -> Past:
     """Return the verdict on a policy from its errors.
 
     Parameters
@@ -122,7 +122,7 @@ def judged(policy: str, closeness: Closeness, missing: str) -> Past:
             f" above {above} can be believed.",
             believe_s,
         )
-    if explained >= _MOST and abs(bias) <= _MOST_BIAS:
+    if explained >= _MIN_EXPLAINED and abs(bias) <= _MAX_BIAS:
         return Past(
             policy,
             "most",

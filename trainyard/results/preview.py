@@ -21,7 +21,7 @@ from sim.trace import Trace
 from trainyard.results import groups, outcomes
 from trainyard.results.groups import GroupComparison
 from trainyard.results.loads import Loads, Window, loads
-from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.runs.engines import simulate
 from trainyard.runs.executors import RunLimits, WarmProcess
 from trainyard.runs.queue import RunQueue, Submission, Task
@@ -120,7 +120,7 @@ class PreviewAnswer:
         Processor time of the runs alone, and of the whole answer.
     """
 
-    shown: Shown
+    shown: StudyResults
     report: ComparisonReport | None
     loads: Mapping[Window | None, Loads]
     group: GroupComparison | None
@@ -159,7 +159,7 @@ def answer(
         If the trace cannot be loaded, or no job is measured.
     """
     began_s = process_time()
-    study, store = Study.from_json(request.study), Store.at(request.address)
+    study, store = Study.from_json(request.study), Store.open(request.address)
     trace, simulated_s = load_trace(study.base.trace, store), 0.0
     check_measure(trace, study.base.measure)
     given = conditions(study.base, store)
@@ -177,10 +177,10 @@ def answer(
         allocator = catalog.instance("allocator", spec)
         result = simulate(trace, study.base.cluster, allocator, given, progress=progress)
         simulated_s += process_time() - since_s
-        scenario = study.repeated(study.allocators.index(spec))[0]
+        scenario = study.policy_scenarios(study.allocators.index(spec))[0]
         entries.append((_in_memory_entry(scenario, result, trace, store),))
     keys = tuple(tuple(entry.key for entry in own) or ("",) for own in entries)
-    shown = Shown(
+    shown = StudyResults(
         study,
         study.titles,
         keys,
@@ -194,7 +194,7 @@ def answer(
         drawn = _stored_entries(request, store) | firsts
         for window in dict.fromkeys((request.window, None)):
             windows[window] = loads(drawn, study.base.cluster, window, request.midnight_s)
-    empty = Shown(study, study.titles, keys, ((),) * len(keys), shown.instead)
+    empty = StudyResults(study, study.titles, keys, ((),) * len(keys), shown.instead)
     whole = _compare_group(request, shown, trace)
     return PreviewAnswer(
         empty, report, windows, whole, others, simulated_s, process_time() - began_s
@@ -228,7 +228,9 @@ def _stored_entries(request: PreviewRequest, store: Store) -> dict[str, StoredRe
     return {title: entry for title, entry in entries if entry is not None}
 
 
-def _compare_group(request: PreviewRequest, shown: Shown, trace: Trace) -> GroupComparison | None:
+def _compare_group(
+    request: PreviewRequest, shown: StudyResults, trace: Trace
+) -> GroupComparison | None:
     """Return the comparison over the requested group; None without one."""
     if request.group is None or shown.baseline not in shown.places:
         return None

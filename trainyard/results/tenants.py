@@ -134,12 +134,12 @@ def column_of(trace: Trace, requested: str = "auto") -> str:
     there = [one for one in TENANT_COLUMNS if names[one]]
     if there:
         raise ParameterError(
-            f"The trace has no {TENANT_NOUNS.get(requested, requested)}s. It names teams by"
+            f"The trace has no {TENANT_NOUNS.get(requested, requested)}s. It names tenants by"
             f" {', '.join(there)}."
         )
     raise ParameterError(
-        "The trace names no teams: it has no virtual clusters, accounts, partitions or users. Read"
-        " the file with a column that names them."
+        "The trace names no tenants: it has no virtual clusters, accounts, partitions or users."
+        " Read the file with a column that names them."
     )
 
 
@@ -212,7 +212,7 @@ def _quota_warnings(
     unknown = [row.name for row in quotas if row.name not in names | groups | {CATCH_ALL}]
     if unknown:
         more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
-        yield f"The trace has no team called {', '.join(unknown[:5])}{more}."
+        yield f"The trace has no tenant called {', '.join(unknown[:5])}{more}."
 
 
 def _policy_quotas(policies: Sequence[Spec]) -> tuple[tuple[Quota, ...], str]:

@@ -152,7 +152,7 @@ def best_explanation(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | N
 
 @lru_cache(maxsize=8)
 def share_waiting_for_gpus(trace: Trace, cluster: Cluster) -> float:
-    """Return the share of recorded waiting time in which too few GPUs were free for the job.
+    """Return the share of recorded waiting time with too few free GPUs for the job.
 
     NaN without recorded starts, or if jobs waited less than a minute on average.
 

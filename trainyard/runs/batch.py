@@ -117,7 +117,7 @@ class RunBatch(ABC, Generic[R]):
         """Load the stored results of earlier runs."""
 
     @abstractmethod
-    def _wanted(self) -> Iterator[R]:
+    def _next_runs(self) -> Iterator[R]:
         """Yield the runs to make next, the most informative first, each once."""
 
     @abstractmethod
@@ -222,7 +222,7 @@ class RunBatch(ABC, Generic[R]):
             while not self._stop.is_set():
                 room = queue.depth - len(self._submitted)
                 returned = self._return_claims(room)
-                wanted = list(itertools.islice(self._wanted(), room - len(returned)))
+                wanted = list(itertools.islice(self._next_runs(), room - len(returned)))
                 for run in (*returned, *self._claim(wanted)):
                     self._submit(run, queue)
                 if self._submitted or (self._runs_of_others and not wanted):
@@ -340,7 +340,7 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
         """Distinct keys of its runs known so far."""
 
     @abstractmethod
-    def _note(self, key: str, outcome: Numbers | FailedRun) -> None:
+    def _record_outcome(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the numbers or the failure of a run."""
 
     def _shelve_keys(self) -> None:
@@ -361,7 +361,7 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
             self._release(self._claims)
 
     def _claim(self, runs: Sequence[tuple[str, Scenario]]) -> Sequence[tuple[str, Scenario]]:
-        """Claim runs in the store; return those that no other process makes now."""
+        """Claim runs in the store; return the runs that no other process makes now."""
         claimed = self.store.index.claim(self._claimer, [key for key, _ in runs])
         self._claims |= claimed
         self._claimed_by_others |= {key: scenario for key, scenario in runs if key not in claimed}
@@ -421,10 +421,12 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
         if fault is not None and _is_connection_lost(fault):
             raise ExecutorError(LOST) from fault
         if fault is not None:
-            self._note(key, FailedRun(fault_message(fault), isinstance(fault, ParameterError)))
+            self._record_outcome(
+                key, FailedRun(fault_message(fault), isinstance(fault, ParameterError))
+            )
         else:
             # Numbers that cannot be stored are still shown.
-            self._note(key, result)
+            self._record_outcome(key, result)
             if not self._whole:
                 self.store.put_numbers(key, result.summary, scenario.to_json())
         if key in self._claims:

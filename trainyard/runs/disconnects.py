@@ -29,7 +29,7 @@ class GracePeriod:
         self._callbacks: list[Callable[[str], None]] = []
 
     def on_expiry(self, callback: Callable[[str], None]) -> None:
-        """Register a function to call with each session whose grace period expires."""
+        """Register a function to call with each session at the end of its grace period."""
         self._callbacks.append(callback)
 
     def begin(self, watcher: str, after_s: float = GRACE_S) -> None:

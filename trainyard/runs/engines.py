@@ -31,7 +31,7 @@ Results are equal on both.
 SETTING: Final = "TRAINYARD_ENGINE"
 """Environment variable with the default engine, in the app and its workers too."""
 LARGE: Final = 10_000
-"""Minimum jobs for which loading the compiled loops pays."""
+"""Minimum number of jobs that makes loading the compiled loops worthwhile."""
 _SMALLEST: Final = "tiny"
 _LOG: Final = logging.getLogger(__name__)
 _COMPILERS: Final[list[subprocess.Popen[bytes]]] = []
@@ -64,7 +64,7 @@ def simulate(
     TrainyardError
         As `Simulator`.
     """
-    engine = _chosen(engine)
+    engine = _resolve_engine(engine)
     if engine not in ENGINES:
         raise ParameterError(f"There is no engine '{engine}'. Choose one of {', '.join(ENGINES)}.")
     if engine == "fast" and not compiled.is_loaded():
@@ -84,7 +84,7 @@ def simulate(
     return Simulator(trace, cluster, allocator, conditions, progress=progress).run()
 
 
-def _chosen(engine: str = "") -> str:
+def _resolve_engine(engine: str = "") -> str:
     return engine or os.environ.get(SETTING) or AUTO
 
 
@@ -98,7 +98,9 @@ def expected_engine(engine: str = "", *, plain: bool) -> str:
     plain : bool
         Whether the fast engine accepts the run, see `sim.engine.fast.lane.prepared`.
     """
-    return "fast" if plain and _chosen(engine) != "kernel" and compiled.is_warm() else "kernel"
+    return (
+        "fast" if plain and _resolve_engine(engine) != "kernel" and compiled.is_warm() else "kernel"
+    )
 
 
 def warm() -> str:
@@ -122,7 +124,7 @@ def load() -> str:
     str
         As for `warm`.
     """
-    if _chosen() == "kernel":
+    if _resolve_engine() == "kernel":
         return ""
     if compiled.is_warm():
         return warm()

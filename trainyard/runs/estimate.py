@@ -67,7 +67,7 @@ class Estimate:
         Time until the last run ends on an idle machine.
     memory_gb : float, GB
         Total of all worker processes.
-    known : bool
+    is_measured : bool
         Whether every policy runs on the fast engine or has run here before; otherwise usual
         costs are used.
     """
@@ -76,7 +76,7 @@ class Estimate:
     runs: int
     seconds: float
     memory_gb: float
-    known: bool
+    is_measured: bool
 
     @property
     def large(self) -> bool:
@@ -90,8 +90,8 @@ class Costs:
     def __init__(self) -> None:
         self._measured: dict[tuple[str, str], tuple[int, float]] = {}
 
-    def note(self, entry: StoredResult, cpu_s: float | None = None) -> None:
-        """Record the costs of a result; without `cpu_s` only those of the simulation."""
+    def record(self, entry: StoredResult, cpu_s: float | None = None) -> None:
+        """Record the costs of a result; without `cpu_s` only the simulation counts."""
         jobs = int(entry.summary["jobs"])
         key = _policy_path(Spec.from_json(entry.scenario["allocator"])), entry.engine
         fewest = LARGE if entry.engine == "fast" else _FEW

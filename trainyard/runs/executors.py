@@ -32,7 +32,7 @@ DEFAULT: Final = "processes"
 TIME_LIMIT: Final = "TRAINYARD_TIME_LIMIT"
 MEMORY_LIMIT: Final = "TRAINYARD_MEMORY_LIMIT"
 _INLINE: Final = "inline"
-_MOST_WORKERS: Final = 1024
+_MAX_WORKERS: Final = 1024
 _CONNECT_S: Final = 10.0
 _METHOD: Final = (
     "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -343,7 +343,7 @@ def check_executor_name(text: str) -> str:
     """
     kind, _, count = text.partition(":")
     several = kind == DEFAULT and (
-        not count or (count.isdecimal() and 1 <= int(count) <= _MOST_WORKERS)
+        not count or (count.isdecimal() and 1 <= int(count) <= _MAX_WORKERS)
     )
     if not (text == _INLINE or several or (text.startswith(DASK) and text != DASK)):
         raise ParameterError(

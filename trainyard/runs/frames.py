@@ -24,7 +24,7 @@ SERIES: Final[Mapping[str, Callable[[RunResult, Cluster], pd.DataFrame]]] = {
     "states": metrics.state_series,
 }
 """Name of a step series -> function; its frame has ``t_s`` and values that hold until the next."""
-MOST_SHOWN: Final = 6
+MAX_SHOWN: Final = 6
 """Maximum number of policies with distinct colors in one chart."""
 _RESOURCE_BINS: Final = 149
 """Bins of a resource chart: three lines per policy."""
@@ -34,7 +34,7 @@ _ALLOCATION_BINS: Final = 499
 
 def policies_to_draw(titles: Sequence[str], baseline: str) -> tuple[str, ...]:
     """Return the policies to draw in one chart: the first few, including the baseline."""
-    first = titles[:MOST_SHOWN]
+    first = titles[:MAX_SHOWN]
     return tuple(first if baseline not in titles or baseline in first else [*first[:-1], baseline])
 
 
@@ -81,7 +81,7 @@ def chart_frames(result: RunResult, cluster: Cluster, measure: Measure) -> dict[
     # Frames are stored per run, before the number of policies on a page is known, so assume the
     # maximum. Lines per policy: queue, busy, one per GPU type, capacity, fragmented; plus the total
     # capacity. Bands are drawn for few policies only and need fewer lines.
-    bins = metrics.bins_for(MOST_SHOWN * (4 + len(cluster.types)) + 1)
+    bins = metrics.bins_for(MAX_SHOWN * (4 + len(cluster.types)) + 1)
     frames = {name: series(name, result, cluster, bins=bins) for name in SERIES}
     used = metrics.resource_series(result, cluster)
     return frames | {

@@ -111,7 +111,7 @@ class WorkerPool(RunQueue):
             return {name for run in runs for name in run.watchers}
 
     def stop(self, watcher: str, source: str = "") -> None:
-        """Detach a session from its comparisons, or with `source` from those of one trace."""
+        """Detach a session from its comparisons; with `source` only from those on one trace."""
         with self.lock:
             submissions = [one for run in self._runs() for one in run.submissions]
         for one in submissions:
@@ -145,5 +145,5 @@ class WorkerPool(RunQueue):
         if state == "done" and run.result == run.task.key:
             entry = self.store.get(run.task.key)
             if entry is not None:
-                self.costs.note(entry, run.cpu_s)
+                self.costs.record(entry, run.cpu_s)
         super()._set_final_state(run, state)

@@ -133,7 +133,7 @@ class Submission:
         return "cancelled" if self._detached else self._run.state
 
     @property
-    def settled(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it is done, failed or cancelled."""
         return self.state in ENDED
 
@@ -210,7 +210,7 @@ class Submission:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until it has ended or the time is over; return True if it has ended."""
         self._run.finished.wait(timeout_s)
-        return self.settled
+        return self.has_ended
 
 
 class RunQueue:
@@ -322,7 +322,7 @@ class RunQueue:
         """Detach a submission from its run; a run without submissions is cancelled."""
         with self.lock:
             run = submission._run
-            if submission.settled:
+            if submission.has_ended:
                 return
             submission._detached = True
             run.submissions.remove(submission)
@@ -441,7 +441,7 @@ class RunQueue:
     def _set_outcome(
         self, run: QueuedRun, future: Future[Any], fault: BaseException | None
     ) -> None:
-        """Set the outcome of a run; a run whose worker was killed is retried once."""
+        """Set the outcome of a run; retry it once if its worker was killed."""
         killed = fault is not None and not self.executor.remote and was_killed(fault)
         if killed and run.attempts == 1 and run.submissions:
             run.state, run.future = "waiting", None

@@ -127,7 +127,7 @@ def run_to_store(
     TrainyardError
         As `run`; also if the store cannot be written.
     """
-    scenario, store = Scenario.from_json(document), Store.at(root)
+    scenario, store = Scenario.from_json(document), Store.open(root)
     key = scenario_key(scenario, store)
     if store.has(key):
         return key
@@ -150,7 +150,7 @@ def rerun_to_store(
     StoreError
         If the result differs from the stored one; the new result is stored.
     """
-    scenario, store = Scenario.from_json(document), Store.at(root)
+    scenario, store = Scenario.from_json(document), Store.open(root)
     key = scenario_key(scenario, store)
     trace = load_trace(scenario.trace, store)
     result, before = run(scenario, trace=trace, store=store, progress=progress), store.get(key)

@@ -15,7 +15,7 @@ from trainyard.runs.batch import RunBatch
 from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.queue import ENDED
 
-_MOST_KEPT: Final = 32
+_MAX_CACHED: Final = 32
 """Maximum number of idle batches to keep in memory."""
 _LOOK_AGAIN_S: Final = 10.0
 """Seconds after which stored results are looked up again."""
@@ -54,7 +54,7 @@ class SharedBatches(Generic[K, B]):
         self._entries: dict[K, _SharedBatch[B]] = {}
         grace.on_expiry(self._detach_all)
 
-    def known(self, key: K, make: Callable[[], B], *, look_up: bool = True) -> B:
+    def get_batch(self, key: K, make: Callable[[], B], *, look_up: bool = True) -> B:
         """Return a batch with its stored results, without running anything.
 
         Parameters
@@ -95,7 +95,7 @@ class SharedBatches(Generic[K, B]):
                 entry.batch.start()
             return entry.batch
 
-    def watched(self, key: K, watcher: str) -> B | None:
+    def watch(self, key: K, watcher: str) -> B | None:
         """Return the running batch with a key and let a session watch it, else None."""
         with self._lock:
             entry = self._entries.get(key)
@@ -110,7 +110,7 @@ class SharedBatches(Generic[K, B]):
             entry = self._entries.get(key)
             return entry is not None and entry.going and entry.stopped
 
-    def ended(self) -> list[tuple[K, B]]:
+    def ended_batches(self) -> list[tuple[K, B]]:
         """Return the ended batches in memory, with their keys."""
         with self._lock:
             return [
@@ -157,6 +157,6 @@ class SharedBatches(Generic[K, B]):
             idle = [
                 other for other, one in self._entries.items() if not one.going and one is not entry
             ]
-            for other in idle[: max(len(self._entries) - _MOST_KEPT, 0)]:
+            for other in idle[: max(len(self._entries) - _MAX_CACHED, 0)]:
                 del self._entries[other]
             return entry

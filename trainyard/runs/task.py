@@ -62,7 +62,7 @@ def run_numbers(
     began_s = time.process_time()
     scenario, store = (
         Scenario.from_json(document),
-        (Store.at(address) if address else _unpack_baggage(baggage)),
+        (Store.open(address) if address else _unpack_baggage(baggage)),
     )
     trace = load_trace(scenario.trace, store)
     result = run(scenario, trace=trace, store=store, progress=progress)
@@ -83,7 +83,7 @@ def run_whole(
     del baggage
     began_s = time.process_time()
     key = run_to_store(document, address, progress)
-    entry = Store.at(address).get(key)
+    entry = Store.open(address).get(key)
     if entry is None:
         raise StoreError(
             f"The result {key[:12]} was stored, but is already missing or damaged. Run again."

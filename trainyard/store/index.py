@@ -72,9 +72,9 @@ _FAULTS: Final[Mapping[tuple[str, ...], str]] = {
     ),
 }
 """Phrases in a database error -> end of the message to the user."""
-MOST_RECIPES: Final = 100
+MAX_RECIPES: Final = 100
 """Maximum number of recipes per browser."""
-_MOST_AT_ONCE: Final = 500
+_MAX_KEYS_PER_QUERY: Final = 500
 """Maximum values per statement; SQLite accepts some hundreds only."""
 
 
@@ -381,7 +381,7 @@ class Index:
         with self._read_connection() as connection:
             return set(connection.scalars(sa.select(OWNERS.c.owner).where(OWNERS.c.trace == trace)))
 
-    def owned(self, owner: str) -> set[str]:
+    def owned_traces(self, owner: str) -> set[str]:
         """Return the traces that a browser uploaded."""
         with self._read_connection() as connection:
             return set(connection.scalars(sa.select(OWNERS.c.trace).where(OWNERS.c.owner == owner)))
@@ -401,7 +401,7 @@ class Index:
             sa.select(RECIPES.c.fingerprint)
             .where(own)
             .order_by(RECIPES.c.saved_s.desc())
-            .limit(MOST_RECIPES)
+            .limit(MAX_RECIPES)
         )
         with self._write_transaction() as connection:
             connection.execute(
@@ -445,8 +445,8 @@ class Index:
         """Return key -> row of the items that exist."""
         unique_keys, rows = list(dict.fromkeys(keys)), dict[str, IndexRow]()
         with self._read_connection() as connection:
-            for start in range(0, len(unique_keys), _MOST_AT_ONCE):
-                some = THINGS.c.key.in_(unique_keys[start : start + _MOST_AT_ONCE])
+            for start in range(0, len(unique_keys), _MAX_KEYS_PER_QUERY):
+                some = THINGS.c.key.in_(unique_keys[start : start + _MAX_KEYS_PER_QUERY])
                 rows |= {
                     row.key: _to_index_row(row)
                     for row in connection.execute(
@@ -653,8 +653,8 @@ def _create_private_file(file: Path) -> None:
 
 def _delete_items(connection: sa.Connection, kind: str, keys: Sequence[str]) -> None:
     """Delete items, and the owners of deleted traces."""
-    for at in range(0, len(keys), _MOST_AT_ONCE):
-        some = keys[at : at + _MOST_AT_ONCE]
+    for at in range(0, len(keys), _MAX_KEYS_PER_QUERY):
+        some = keys[at : at + _MAX_KEYS_PER_QUERY]
         connection.execute(THINGS.delete().where(THINGS.c.kind == kind, THINGS.c.key.in_(some)))
         if kind == TRACE:
             connection.execute(OWNERS.delete().where(OWNERS.c.trace.in_(some)))

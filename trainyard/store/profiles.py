@@ -14,7 +14,7 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from sim.perf import PerfSpec
 from sim.perf.lookup import RELATIVE, used_types
-from sim.perf.measured import BUILT_IN, MOST_BYTES, ProfileTable, read_profile
+from sim.perf.measured import BUILT_IN, MAX_BYTES, ProfileTable, read_profile
 from sim.perf.profiled import STORED, Profiled
 from sim.trace import Trace
 from trainyard.store import Store
@@ -35,7 +35,7 @@ __all__ = [
     "with_table",
 ]
 
-PROFILE_MB: Final = MOST_BYTES // 1_000_000
+PROFILE_MB: Final = MAX_BYTES // 1_000_000
 _LOADED: Final[dict[str, ProfileTable]] = {}
 """Digest -> profile that the command line read from a local file; not stored."""
 
@@ -113,7 +113,7 @@ def from_file(perf: Spec) -> Spec:
     if not is_profiled(perf) or path in ("", *BUILT_IN) or path.startswith(STORED):
         return perf
     try:
-        if Path(path).stat().st_size > MOST_BYTES:
+        if Path(path).stat().st_size > MAX_BYTES:
             raise ParameterError(
                 f"{path}: the file is larger than the {PROFILE_MB} MB that a profile may have. Cut"
                 " rows out."
@@ -215,7 +215,7 @@ def _digest(content: bytes) -> str:
 @lru_cache(maxsize=8)
 def _load_stored(digest: str, root: str) -> ProfileTable:
     """Return the profile of a digest from a store, after verifying its content."""
-    stored = Store.at(root).get_profile(digest)
+    stored = Store.open(root).get_profile(digest)
     if stored is None:
         raise ParameterError(
             f"The profile {digest[:12]} is no longer on this machine. Upload its file"

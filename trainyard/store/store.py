@@ -110,7 +110,7 @@ class Store:
             self._list_again()
 
     @classmethod
-    def at(cls, address: str) -> Store:
+    def open(cls, address: str) -> Store:
         """Return the store with an `address`; each process opens it once."""
         store = _open_store(address)
         if store.index.lost:
@@ -165,7 +165,7 @@ class Store:
                 row.key[:12],
                 what,
             )
-            self.spoiled(row.key)
+            self.discard_files(row.key)
         return not wrong
 
     def _entry(self, row: IndexRow) -> StoredResult:
@@ -282,7 +282,7 @@ class Store:
         """Remove results if they exist."""
         self._remove(RUN, keys)
 
-    def spoiled(self, key: str) -> None:
+    def discard_files(self, key: str) -> None:
         """Remove the files of a damaged result and keep its numbers."""
         self.index.drop_files(_check_key(key))
         self._files[RUN].remove(key)
@@ -424,7 +424,7 @@ class Store:
             self._remove(kind, [key for of, key in old if of == kind])
         return len(old)
 
-    def packed(self, key: str) -> dict[str, bytes]:
+    def pack_files(self, key: str) -> dict[str, bytes]:
         """Return name -> bytes of the files of a complete result, for `unpack`.
 
         Raises

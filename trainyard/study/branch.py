@@ -19,7 +19,7 @@ from trainyard.study.study import Study
 
 KIND: Final = "from-here"
 """Kind of a stored `FromHere` document."""
-_SWITCH: Final = next(name for name, made in REGISTRY.items() if made is Switch)
+_SWITCH: Final = next(name for name, policy_class in REGISTRY.items() if policy_class is Switch)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def branch(study: Study, policy_index: int, turn: BranchPoint) -> Branch:
     ClusterError
         If the cluster becomes too large.
     """
-    was = study.repeated(policy_index)[0]
+    was = study.policy_scenarios(policy_index)[0]
     policy = was.allocator
     if turn.policy is not None:
         policy = catalog.canonical(

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from sim.errors import ParameterError
 
-MOST_CHECKED: Final = 40
+MAX_CHECKED: Final = 40
 """Number of tried sizes after which the check ends."""
 FAR_IN_A_ROW: Final = 8
 """Number of adjacent sizes that miss the target by far, after which the check ends."""
@@ -23,7 +23,7 @@ def max_tried_sizes(high: int, begin: int = 0) -> int:
     With `begin`, those of doubling, bisection and the check below the answer.
     """
     if not begin:
-        return MOST_CHECKED
+        return MAX_CHECKED
     doubled = math.ceil(math.log2(high / begin)) + 2
     return doubled + math.ceil(math.log2(high + 1)) + FAR_IN_A_ROW
 
@@ -87,7 +87,7 @@ class CountSearch:
     is almost always true, but scheduling has anomalies (Graham, "Bounds on Multiprocessing Timing
     Anomalies", 1969). The check therefore tries sizes one by one below the answer, or below the end
     of the range if that fails; below a passing size it bisects again. It ends early after
-    `FAR_IN_A_ROW` adjacent sizes that miss the target by far, or after `MOST_CHECKED` sizes, and
+    `FAR_IN_A_ROW` adjacent sizes that miss the target by far, or after `MAX_CHECKED` sizes, and
     `assumed` says so. The caller decides what is far; Graham's bound for the makespan of list
     schedules is a factor below two.
     """

@@ -17,7 +17,7 @@ from trainyard.study.study import Study
 
 KIND: Final = "check"
 """Kind of a stored `Check` document."""
-MOST_REPEATS: Final = 50
+MAX_REPEATS: Final = 50
 INNER: Final = "inner"
 """Parameter of wrappers that holds the inner policy."""
 HALF_LIFE: Final = "half_life_s"
@@ -67,8 +67,8 @@ class Check(Document):
                 f"{policy.name} replays the recorded schedule, so a backtest of it is pointless."
                 " Choose a simulated policy."
             )
-        if not 1 <= self.repeats <= MOST_REPEATS:
-            raise ParameterError(f"repeats = {self.repeats} is not between 1 and {MOST_REPEATS}.")
+        if not 1 <= self.repeats <= MAX_REPEATS:
+            raise ParameterError(f"repeats = {self.repeats} is not between 1 and {MAX_REPEATS}.")
         if self.fit and self.repeats == 1:
             raise ParameterError(
                 "One repeat cannot tell a better setting from chance. Fit with 2 repeats or more;"

@@ -11,7 +11,7 @@ import allocators
 from sim.errors import ParameterError
 from sim.params import MAX_FILE_LENGTH, ParamInfo, Spec, is_file_text, parameters
 
-_MOST_BYTES: Final = 4 * MAX_FILE_LENGTH
+_MAX_BYTES: Final = 4 * MAX_FILE_LENGTH
 
 
 def read_file_parameters(spec: Spec) -> Spec:
@@ -141,7 +141,7 @@ def read_included(path: Path, where: str) -> str:
         If it cannot be read, is not text or is too large.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise ParameterError(f"{where}: {path} is too large to be included.")
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
@@ -160,7 +160,7 @@ def _file_content(info: ParamInfo | None, value: Any) -> Any:
         return value
     path = Path(value).expanduser()
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise ParameterError(f"{value}: this file is too large to be a {info.file}.")
         data = path.read_bytes()
     except OSError as error:

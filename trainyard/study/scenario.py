@@ -169,7 +169,7 @@ class TraceSpec:
         }
         return {"from_s": self.from_s, "to_s": finite(self.to_s), "load": self.load, **others}
 
-    def matters(self) -> dict[str, Any]:
+    def hashed_changes(self) -> dict[str, Any]:
         """Return the changes without choices that have no effect, for hashes."""
         changes = (replace(self, load_by="pace") if self.load == 1.0 else self).changes()
         # The first release of this choice hid users only; its results contain job ids.
@@ -337,7 +337,7 @@ class Scenario:
         body = self.to_json() | {"cluster": self.cluster.digest, "results_version": RESULTS_VERSION}
         if packages := allocators.packages_of(self.allocator):
             body["packages"] = packages
-        body["trace"] = {"digest": trace_digest} | self.trace.matters()
+        body["trace"] = {"digest": trace_digest} | self.trace.hashed_changes()
         del body["name"], body["format"]
         return hashlib.blake2b(
             canonical_json(catalog.former_names(body)).encode(), digest_size=16

@@ -11,11 +11,11 @@ from typing import Any, Final
 from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
-from trainyard.study.capacity import MOST_CHECKED, CountSearch, MixSearch, Size, max_tried_sizes
+from trainyard.study.capacity import MAX_CHECKED, CountSearch, MixSearch, Size, max_tried_sizes
 from trainyard.study.document import Document, checked_fields, number, whole_number
 from trainyard.study.study import Study
 
-MOST_SIZES: Final = 10_000
+MAX_SIZES: Final = 10_000
 _SAME: Final = 1e-9
 LOWER: Final = {name: one.better == "lower" for name, one in COLUMNS.items() if one.better}
 """Metric that can have a target -> whether lower is better."""
@@ -90,9 +90,9 @@ class SizeQuestion(Document):
             )
         if not isinstance(self.check, bool):
             raise ParameterError(f"check = {self.check} is neither true nor false.")
-        if any(high - low >= MOST_SIZES for low, high in zip(self.low, self.high, strict=True)):
+        if any(high - low >= MAX_SIZES for low, high in zip(self.low, self.high, strict=True)):
             raise ParameterError(
-                f"A range may have at most {MOST_SIZES:,} sizes. Narrow it, or make the nodes"
+                f"A range may have at most {MAX_SIZES:,} sizes. Narrow it, or make the nodes"
                 " larger."
             )
         if math.isinf(self.limit):
@@ -118,7 +118,7 @@ class SizeQuestion(Document):
         elif self.begin:
             tried = min(sizes[0], max_tried_sizes(self.high[0], self.begin))
         else:
-            tried = min(sizes[0], bisected + MOST_CHECKED * self.check)
+            tried = min(sizes[0], bisected + MAX_CHECKED * self.check)
         return tried * len(self.study.allocators) * self.study.repeats
 
     def search(self) -> CountSearch | MixSearch:
@@ -215,7 +215,7 @@ class SizeQuestion(Document):
             for at, group in enumerate(groups)
         )
 
-    def at(self, size: Size) -> Study:
+    def study_at(self, size: Size) -> Study:
         """Return the study on a cluster of this size."""
         return replace(self.study, base=replace(self.study.base, cluster=self.cluster(size)))
 

@@ -16,7 +16,7 @@ from trainyard.study.document import Document, checked_fields, whole_number
 from trainyard.study.scenario import Scenario, as_spec, upgrade_scenario
 
 MAX_REPEATS: Final = 1000
-LONGEST_NAME: Final = 40
+MAX_NAME_LENGTH: Final = 40
 """Maximum characters of a policy name."""
 _IN_NAMES: Final = " .,+-=()/%·"
 _NONE: Final = "No policy is chosen. Choose at least one."
@@ -119,7 +119,7 @@ class Study(Document):
         """Short name of each policy, unique in this study and safe as a file name."""
         return labels(self.allocators)
 
-    def repeated(self, policy_index: int) -> list[Scenario]:
+    def policy_scenarios(self, policy_index: int) -> list[Scenario]:
         """Return the scenarios of one policy, one per seed."""
         return [
             replace(self.base, allocator=self.allocators[policy_index], seed=self.base.seed + turn)
@@ -128,7 +128,7 @@ class Study(Document):
 
     def scenarios(self) -> list[Scenario]:
         """Return all scenarios, ordered by seed, so that a first comparison is done early."""
-        columns = [self.repeated(at) for at in range(len(self.allocators))]
+        columns = [self.policy_scenarios(at) for at in range(len(self.allocators))]
         return [column[turn] for turn in range(self.repeats) for column in columns]
 
     def only(self, places: Sequence[int]) -> Study:
@@ -227,18 +227,18 @@ class Study(Document):
         )
         return cls(base, specs, **fields)
 
-    def named(self, name: str) -> Study:
+    def with_name(self, name: str) -> Study:
         """Return the study with another scenario name, which affects no result."""
         return self if name == self.base.name else replace(self, base=replace(self.base, name=name))
 
     def matches(self, other: Study) -> bool:
         """Return True if another study differs at most in its name."""
-        return self == other.named(self.base.name)
+        return self == other.with_name(self.base.name)
 
     @property
     def digest(self) -> str:
         """Id of a saved study: a hash of all values except the name."""
-        return hashlib.blake2b(self.named("").canonical().encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(self.with_name("").canonical().encode(), digest_size=8).hexdigest()
 
 
 def labels(specs: Sequence[Spec]) -> tuple[str, ...]:
@@ -292,9 +292,9 @@ def _titles(specs: tuple[Spec, ...], names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def clean_name(name: str) -> str:
-    """Return a policy name without special characters, at most `LONGEST_NAME` long."""
+    """Return a policy name without special characters, at most `MAX_NAME_LENGTH` long."""
     letters = "".join(letter if letter.isalnum() or letter in _IN_NAMES else " " for letter in name)
-    return " ".join(letters.split())[:LONGEST_NAME].strip()
+    return " ".join(letters.split())[:MAX_NAME_LENGTH].strip()
 
 
 def distinctive_params(spec: Spec, specs: Sequence[Spec]) -> list[tuple[str, Any]]:

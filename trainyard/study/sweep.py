@@ -20,8 +20,8 @@ from trainyard.study.scenario import Scenario
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 
-MOST_CELLS: Final = 100_000
-MOST_AXES: Final = 4
+MAX_CELLS: Final = 100_000
+MAX_AXES: Final = 4
 _FIXED: Final = re.compile(
     r"allocators(\.\d+)?(\.name)?|allocator(\.name)?|baseline|repeats|base|kind|name|base\.(allocator|kind|name)(\..*)?"
 )
@@ -104,7 +104,7 @@ class Axis:
         Values are whole numbers if both ends are whole and all steps can be.
         """
         if not (
-            2 <= steps <= MOST_CELLS
+            2 <= steps <= MAX_CELLS
             and low < high
             and math.isfinite(high - low)
             and (low > 0 or not log)
@@ -208,7 +208,7 @@ class Sweep(Document):
     Raises
     ------
     ParameterError
-        If nothing varies, a setting varies twice, or there are more than `MOST_CELLS` runs.
+        If nothing varies, a setting varies twice, or there are more than `MAX_CELLS` runs.
     """
 
     study: Study
@@ -224,14 +224,14 @@ class Sweep(Document):
             raise ParameterError(
                 "Nothing varies in this sweep. Choose at least one setting and its values."
             )
-        if len(self.axes) > MOST_AXES:
-            raise ParameterError(f"{len(self.axes)} settings vary; at most {MOST_AXES} may.")
+        if len(self.axes) > MAX_AXES:
+            raise ParameterError(f"{len(self.axes)} settings vary; at most {MAX_AXES} may.")
         paths = [axis.path for axis in self.axes]
         if twice := [path for path in paths if paths.count(path) > 1]:
             raise ParameterError(f"The setting {twice[0]} varies twice. Keep one of both axes.")
-        if self.runs > MOST_CELLS:
+        if self.runs > MAX_CELLS:
             raise ParameterError(
-                f"This sweep has {self.runs:,} runs, more than {MOST_CELLS:,}. Take fewer values,"
+                f"This sweep has {self.runs:,} runs, more than {MAX_CELLS:,}. Take fewer values,"
                 " policies or repeats, or draw points at random."
             )
 
@@ -273,7 +273,7 @@ class Sweep(Document):
                 break
         return tuple(points.values())
 
-    def at(self, point: SweepPoint) -> Study:
+    def study_at(self, point: SweepPoint) -> Study:
         """Return the study at a point.
 
         Raises
@@ -297,7 +297,7 @@ class Sweep(Document):
         studies: list[Study | TrainyardError] = []
         for point in self.points():
             try:
-                studies.append(self.at(point))
+                studies.append(self.study_at(point))
             except TrainyardError as error:
                 studies.append(error)
         for repeat in range(self.study.repeats):

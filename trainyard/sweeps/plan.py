@@ -138,7 +138,7 @@ class PlanRun(ScenarioBatch):
         for seeker in self._searches:
             seeker.look_up(self.store)
 
-    def _wanted(self) -> Iterator[tuple[str, Scenario]]:
+    def _next_runs(self) -> Iterator[tuple[str, Scenario]]:
         """Yield the runs to make next, most decisive first, each once."""
         self._look_up()
         self._shelve_keys()
@@ -147,7 +147,7 @@ class PlanRun(ScenarioBatch):
                 self._yielded_keys.add(key)
                 yield key, scenario
 
-    def _note(self, key: str, outcome: Numbers | FailedRun) -> None:
+    def _record_outcome(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the outcome of a run for all policies that use it."""
         for seeker in self._searches:
             seeker.record(key, outcome)
@@ -239,7 +239,7 @@ class _PolicySearch:
         try:
             planned = [
                 (scenario_key(scenario, store), scenario)
-                for scenario in self._question.at(size).repeated(self._policy)
+                for scenario in self._question.study_at(size).policy_scenarios(self._policy)
             ]
         except TrainyardError as error:
             # No nodes, or none that the policy needs: such a size cannot meet the target.

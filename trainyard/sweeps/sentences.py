@@ -29,7 +29,7 @@ _START_S: Final = 2.0
 """Seconds to start the processes."""
 _EACH_S: Final = 0.1
 """Seconds per run, independent of its jobs."""
-_MOST_REASONS: Final = 3
+_MAX_REASONS: Final = 3
 _TARGET_UNITS: Final = (
     (2 * 86_400.0, 86_400.0, "days"),
     (3600.0, 3600.0, "h"),
@@ -287,11 +287,11 @@ def failure_reasons(sentences: Iterable[str]) -> list[str]:
     """Return the most frequent reasons of failed runs, with counts."""
     counts = Counter(sentences)
     sentences_with_counts = [
-        f"{plural(count, 'run')} failed: {why}" for why, count in counts.most_common(_MOST_REASONS)
+        f"{plural(count, 'run')} failed: {why}" for why, count in counts.most_common(_MAX_REASONS)
     ]
     return sentences_with_counts + (
-        [f"Others failed for {plural(len(counts) - _MOST_REASONS, 'more reason')}."]
-        if len(counts) > _MOST_REASONS
+        [f"Others failed for {plural(len(counts) - _MAX_REASONS, 'more reason')}."]
+        if len(counts) > _MAX_REASONS
         else []
     )
 

@@ -40,7 +40,7 @@ class SweepRun(ScenarioBatch):
     ) -> None:
         super().__init__(store, where, whole=whole)
         self.sweep = sweep
-        self.known = 0
+        self.stored_runs = 0
         self._planned = False
         self._keys: Mapping[Cell, str] = {}
         self._invalid: Mapping[Cell, FailedRun] = {}
@@ -48,7 +48,7 @@ class SweepRun(ScenarioBatch):
         self._rest: Iterator[tuple[str, Scenario]] = iter(())
 
     @property
-    def of(self) -> int:
+    def total(self) -> int:
         """Total number of runs; equal ones count once."""
         return len(set(self._keys.values())) + len(self._invalid)
 
@@ -60,7 +60,7 @@ class SweepRun(ScenarioBatch):
     @property
     def complete(self) -> bool:
         """Whether all runs are finished."""
-        return self._planned and self.done >= self.of
+        return self._planned and self.done >= self.total
 
     @property
     def failed(self) -> Mapping[Cell, FailedRun]:
@@ -101,16 +101,16 @@ class SweepRun(ScenarioBatch):
             )
         self._keys, self._invalid = keys, invalid
         self._outcomes |= stored_numbers(self.store, self.keys, whole=self._whole)
-        self.known, self._planned = len(self._outcomes), True
+        self.stored_runs, self._planned = len(self._outcomes), True
         self._rest = iter(
             [(key, scenario) for key, scenario in scenarios.items() if key not in self._outcomes]
         )
 
-    def _wanted(self) -> Iterator[tuple[str, Scenario]]:
+    def _next_runs(self) -> Iterator[tuple[str, Scenario]]:
         """Return the runs without stored numbers."""
         return self._rest
 
-    def _note(self, key: str, outcome: Numbers | FailedRun) -> None:
+    def _record_outcome(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the outcome of a run."""
         self._outcomes[key] = outcome
 

@@ -123,7 +123,7 @@ def verdict(
 
 
 def repeats_are_equal(table: pd.DataFrame, metric: str) -> bool:
-    """Return True if a metric is equal in all repeats, so that they say nothing of chance.
+    """Return True if a metric is equal in all repeats, so that it has no random spread.
 
     False below two repeats.
     """

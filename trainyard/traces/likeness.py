@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from jobtraces.generate import canonical, figures
-from jobtraces.generate.fit import LEAST_JOBS as MIN_FITTED_JOBS
+from jobtraces.generate.fit import MIN_JOBS as MIN_FITTED_JOBS
 from jobtraces.generate.like import Like
 from sim.cluster import KNOWN_TYPES, Cluster
 from sim.params import Spec, spec_of

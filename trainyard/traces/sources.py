@@ -349,7 +349,7 @@ def clear_cache() -> int:
 @lru_cache(maxsize=4)
 def _read_stored(digest: str, root: str) -> Trace:
     """Return a stored trace; the last few are cached."""
-    trace = Store.at(root).get_trace(digest)
+    trace = Store.open(root).get_trace(digest)
     _LoadedBytes.size += int(trace.frame.memory_usage(deep=False).sum())
     return trace
 

@@ -13,8 +13,8 @@ from sim.cluster import Cluster
 from trainyard.results import outcomes
 from trainyard.results.details import Details
 from trainyard.results.loads import Loads, loads
-from trainyard.results.outcomes import ComparisonReport, Shown
-from trainyard.runs.frames import MOST_SHOWN, policies_to_draw
+from trainyard.results.outcomes import ComparisonReport, StudyResults
+from trainyard.runs.frames import MAX_SHOWN, policies_to_draw
 from trainyard.store import Store, StoredResult
 from trainyard.views import charts
 
@@ -47,7 +47,7 @@ class ComparedRuns:
         Window -> what `loads` would compute for it.
     """
 
-    runs: Shown
+    runs: StudyResults
     report: ComparisonReport
     details: Details
     frames: Mapping[str, Mapping[str, pd.DataFrame]]
@@ -145,7 +145,7 @@ class ComparedRuns:
         first: dict[str, str] = {}
         for title in (*order, *self.earlier):
             first.setdefault(self.colours()[title], title)
-        kept = list(first.values())[:MOST_SHOWN]
+        kept = list(first.values())[:MAX_SHOWN]
         return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
     def look(self, high: str, *, alone: bool = False) -> charts.Look:
@@ -153,12 +153,12 @@ class ComparedRuns:
         colours = {title: self.style[title][0] for title in self.around(high)}
         return charts.Look(colours, self.baseline, high, alone, earlier=frozenset(self.earlier))
 
-    def seen(self, window: Window | None) -> ComparedRuns:
+    def with_window(self, window: Window | None) -> ComparedRuns:
         """Return a copy with another window; frames stay unchanged."""
         return replace(self, window=window)
 
 
-def compare_runs(runs: Shown, store: Store) -> ComparedRuns | None:
+def compare_runs(runs: StudyResults, store: Store) -> ComparedRuns | None:
     """Return the complete runs as `ComparedRuns`; None without any.
 
     Raises

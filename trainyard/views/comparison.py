@@ -172,7 +172,7 @@ def key_of(compared: ComparedRuns, choice: ComparisonChoice) -> tuple[object, ..
     """Return the cache key of the view of stored runs."""
     scenarios = "|".join(key for own in compared.runs.keys for key in own)
     chosen = choice.goal, choice.high, choice.group
-    return *compared.seen(choice.window).key, scenarios, *chosen
+    return *compared.with_window(choice.window).key, scenarios, *chosen
 
 
 def build(
@@ -202,7 +202,7 @@ def build(
     """
     report = compared.report
     choice = replace(choice, goal=choice.goal or next(iter(report.headlines)))
-    seen = compared if compared.window == choice.window else compared.seen(choice.window)
+    seen = compared if compared.window == choice.window else compared.with_window(choice.window)
     is_overloaded = report.first_headline.verdict == "overload"
     table = _table(compared, group)
     headline, facts = _headline(compared, choice, group)

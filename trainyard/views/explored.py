@@ -95,7 +95,7 @@ def machines(
         difference=differs,
     )
     used = "; ".join(f"{title} {share(tables.in_use(one))}" for title, one in occupancies.items())
-    begin, end = map(clock.at, explored.window)
+    begin, end = map(clock.format, explored.window)
     notes = []
     if differs:
         more, fewer = explored.books
@@ -171,7 +171,7 @@ def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> Figu
         figure,
         f"{plural(frame['job'].nunique(), 'job')} on {node} under {title} in the window, one bar"
         " for each time that a job was there.",
-        lambda: frame.assign(t0=frame["t0"].map(clock.at), t1=frame["t1"].map(clock.at))[
+        lambda: frame.assign(t0=frame["t0"].map(clock.format), t1=frame["t1"].map(clock.format))[
             list(_BARS)
         ].rename(columns=_BARS),
         f"A bar is one job; click it to open the job.{lanes}{lost}"
@@ -186,7 +186,7 @@ def branch_view(
     """Return the figure of a run and its branch; `clock` formats the instant."""
     end_s = max(float(entry.summary["end_s"]) for entry in (was, here))
     frames = branch_diff.branch_frames(was, here)
-    at = clock.at(at_s)
+    at = clock.format(at_s)
     figure = charts.branch_rows(
         frames,
         charts.policy_style(branch_diff.TITLES, branch_diff.WAS),

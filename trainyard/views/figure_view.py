@@ -38,7 +38,7 @@ class FigureView:
     data: Callable[[], pd.DataFrame] | None = None
     note: str = ""
 
-    def shown(self, dark: bool, *, large: bool = False) -> Any:
+    def with_theme(self, dark: bool, *, large: bool = False) -> Any:
         """Return the figure in a theme's colors, with larger text for projectors."""
         figure = self._darkened if dark else self.figure
         return enlarge_figure(figure, _LARGE) if large else figure

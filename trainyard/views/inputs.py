@@ -63,7 +63,7 @@ def _peak_sentence(arrivals: pd.DataFrame) -> str:
         if width_s >= _HOUR_S
         else f"{plural(int(most['jobs']), 'job')} in {time(width_s)}"
     )
-    return f"Jobs per hour over time: at most {rate}, at {RunClock().at(float(most['t_s']))}."
+    return f"Jobs per hour over time: at most {rate}, at {RunClock().format(float(most['t_s']))}."
 
 
 def _sizes_sentence(sizes: pd.DataFrame) -> str:

@@ -139,7 +139,7 @@ def groups(
         figure,
         grouped_means.finding(compared.baseline, amount),
         data,
-        grouped_means.note(compared.baseline, repeats_suffix(compared.report.counts)),
+        grouped_means.caption(compared.baseline, repeats_suffix(compared.report.counts)),
     )
 
 
@@ -156,12 +156,12 @@ def parts(compared: ComparedRuns) -> FigureView:
     return FigureView(
         "parts",
         charts.decomposition(table, "Where does the time of a job go?"),
-        f"Average time to finish and its parts, by policy: {each}.",
+        f"Average completion time and its parts, by policy: {each}.",
         lambda: pd.DataFrame(
             {
                 "Policy": table["policy"],
                 "Jobs completed": table["jobs"],
-                "Average time to finish (s)": table["jct_s"],
+                "Average completion time (s)": table["jct_s"],
                 **{f"{part.name.capitalize()} (s)": table[part.column] for part in charts.PARTS},
             }
         ),

@@ -272,7 +272,7 @@ def _complete_row(
         "earlier" if earlier else "high" if title == state.high else "base" if base else "",
         (note if "%" in (note := state.notes.get(title, "")) else "earlier") if earlier else mark,
         hollow=title in state.hollow,
-        rest=(text.count(load.peak), clock.at(load.peak_s)),
+        rest=(text.count(load.peak), clock.format(load.peak_s)),
         waiting=[_round_for_readout(value) for value in load.waiting.tolist()],
         most=[_round_for_readout(value) for value in load.most.tolist()],
         busy=[_round_for_readout(value) for value in load.busy.tolist()],
@@ -298,7 +298,7 @@ def _labels(compared: ComparedRuns) -> list[str]:
     """Return the label of each bin: its ends, or the instant of an exact step."""
     edges, clock = compared.loads.edges_s.tolist(), compared.axis.clock
     if compared.loads.exact:
-        return [clock.at(at) for at in edges[:-1]]
+        return [clock.format(at) for at in edges[:-1]]
     return [clock.span(since, until) for since, until in pairwise(edges)]
 
 

@@ -10,14 +10,14 @@ import pandas as pd
 from trainyard.labs.lessons import numbers
 from trainyard.labs.lessons.reading import Lesson, LessonStep, Picture
 from trainyard.labs.replays import curves
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.text import in_sentence
 from trainyard.views import charts
 from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
 
 _DOTTED: Final = "dot"
-Places = Mapping[str, Shown]
+Places = Mapping[str, StudyResults]
 """Name of a run -> its results at one value of the axis; "" = it is the only one."""
 
 
@@ -25,7 +25,7 @@ class LessonRun(NamedTuple):
     """A run of a lesson: its name ("" if it is the only one) and its results along the axis."""
 
     name: str
-    results: tuple[Shown, ...]
+    results: tuple[StudyResults, ...]
 
 
 def lesson_views(
@@ -54,7 +54,7 @@ def lesson_views(
             yield tuple(_side_by_side(picture, places, (name, finding)))
 
 
-def part_view(lesson: Lesson, step: LessonStep, runs: Shown, finding: str) -> FigureView:
+def part_view(lesson: Lesson, step: LessonStep, runs: StudyResults, finding: str) -> FigureView:
     """Return the figure of a part of the Compare page that a lesson explains."""
     assert step.part != "headline", "no figure"
     assert step.part != "table", "no figure"
@@ -63,7 +63,7 @@ def part_view(lesson: Lesson, step: LessonStep, runs: Shown, finding: str) -> Fi
     return make(Picture(step.part, ""), {"": runs}, (name, f"{step.title}. {finding}"))
 
 
-def _style(runs: Shown) -> dict[str, tuple[str, str]]:
+def _style(runs: StudyResults) -> dict[str, tuple[str, str]]:
     """Return color and dash of each policy; a single policy is not a baseline."""
     return charts.policy_style(
         runs.titles,
@@ -93,7 +93,7 @@ def _curve(
     return FigureView(of[0], figure, of[1], data)
 
 
-def _labels(places: Places) -> dict[str, tuple[Shown, int]]:
+def _labels(places: Places) -> dict[str, tuple[StudyResults, int]]:
     """Return the label of each policy of each run in a shared figure."""
     return {
         f"{title} · {run}" if run else title: (runs, at)
@@ -122,7 +122,7 @@ def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
         of[0],
         charts.jct_cdf(frames, look, missing, picture.title),
         of[1],
-        lambda: stack_frames(frames, {"share": "Share of jobs", "jct_s": "Time to finish (s)"}),
+        lambda: stack_frames(frames, {"share": "Share of jobs", "jct_s": "Completion time (s)"}),
     )
 
 
@@ -134,7 +134,7 @@ def _parts(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
             for label, (runs, at) in _labels(places).items()
         ]
     )
-    columns = {"policy": "Policy", "jct_s": "Average time to finish (s)"} | {
+    columns = {"policy": "Policy", "jct_s": "Average completion time (s)"} | {
         part.column: f"{part.name.capitalize()} (s)" for part in charts.PARTS
     }
     figure = charts.decomposition(table, picture.title)

@@ -105,7 +105,7 @@ def story(explored: ExploredRuns, job: int) -> JobStory:
     return JobStory(
         title=" · ".join(part for part in parts if part),
         sentence=_sentence(under),
-        submitted=f"submitted {book.clock.at(submit_s)}",
+        submitted=f"submitted {book.clock.format(submit_s)}",
         under=under,
         submit_s=submit_s,
         end_s=max([submit_s, *ends]),
@@ -278,7 +278,7 @@ def _time(seconds: float) -> str:
 
 
 def _done(one: JobUnder, clock: text.RunClock) -> str:
-    return clock.at(one.finish_s) if math.isfinite(one.finish_s) else _NO_END[one.outcome]
+    return clock.format(one.finish_s) if math.isfinite(one.finish_s) else _NO_END[one.outcome]
 
 
 __all__ = ["JobStory", "JobUnder", "life_lines", "story", "table", "window"]

@@ -87,7 +87,7 @@ def queue(
 
 def _whole_queue(compared: ComparedRuns) -> tuple[Floats, Floats, charts.TimeAxis]:
     """Return the queue of the whole run under the baseline, for the strip."""
-    whole_runs = compared.seen(None)
+    whole_runs = compared.with_window(None)
     title = compared.baseline or compared.drawn[0]
     return (
         whole_runs.loads.edges_s,

@@ -32,14 +32,14 @@ def published_view(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
     some = [
         (row, label)
         for row, label in rows
-        if row.claim.measure.kind == "ratio" and row.claim.since is None and row.found.seeds
+        if row.claim.measure.kind == "ratio" and row.claim.since is None and row.pooled.seeds
     ]
     if not some:
         return None
     title = "Published and simulated: ratio of the first policy to the second"
     finding = "; ".join(
         f"{label}: published {row.claim.published_text or 'no figure'}, simulated"
-        f" {number(row.claim.measure, row.found.value)}, {row.verdict}"
+        f" {number(row.claim.measure, row.pooled.value)}, {row.verdict}"
         for row, label in some
     )
     figure = charts.published_vs_simulated(
@@ -70,9 +70,10 @@ def measure_curve(
     table = table[table["measure"].isin([measure.label for measure in group])]
     claim = next(
         (
-            found
+            published
             for measure in group
-            if not replay.is_line(measure) and (found := _claim(replay, axis, measure)) is not None
+            if not replay.is_line(measure)
+            and (published := _claim(replay, axis, measure)) is not None
         ),
         None,
     )
@@ -92,8 +93,8 @@ def measure_curve(
     of_measure = {measure.label: measure for measure in group}
     columns = (table[name].tolist() for name in ("measure", "value", "estimate"))
     values = "; ".join(
-        f"{name} at {value:g}: {number(of_measure[name], found)}"
-        for name, value, found in zip(*columns, strict=True)
+        f"{name} at {value:g}: {number(of_measure[name], estimate)}"
+        for name, value, estimate in zip(*columns, strict=True)
     )
     return FigureView(
         f"curve/{axis.name}/{first.text}", figure, f"{title} over {axis.label}. {values}."

@@ -1,4 +1,4 @@
-"""Views of teams under compared policies: GPUs against quotas, and starvation."""
+"""Views of tenants under compared policies: GPUs against quotas, and starvation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trainyard.views.compared import ComparedRuns
 from trainyard.views.figure_view import FigureView
 
 MAX_DRAWN: Final = 8
-"""Maximum number of teams in the figure, those entitled to the most GPU-hours."""
+"""Maximum number of tenants in the figure, first those entitled to the most GPU-hours."""
 _BINS: Final = 240
 COLUMNS: Final[Mapping[str, str]] = {
-    "team": "Team",
+    "team": "Tenant",
     "quota": "Quota (GPUs)",
     "jobs": "Jobs",
     "deserved_h": "Entitled to (GPU-h)",
@@ -31,26 +31,25 @@ COLUMNS: Final[Mapping[str, str]] = {
     "starved_h": "Lacking (GPU-h)",
     "by_borrowers_h": "By borrowers (GPU-h)",
     "by_place_h": "By order or place (GPU-h)",
-    "reclaim_p50_s": "Until it had its quota, median (s)",
-    "reclaim_p95_s": "Until it had its quota, 95 % (s)",
+    "reclaim_p50_s": "Until quota restored, median (s)",
+    "reclaim_p95_s": "Until quota restored, 95 % (s)",
     "stopped": "Jobs stopped",
     "evicted": "Jobs evicted for it",
     "evicted_lost_h": "Lost by these (GPU-h)",
-    "share_error": "Off its fair share (GPUs)",
+    "share_error": "Off fair share (GPUs)",
     "wait_p50_s": "Wait, median (s)",
     "wait_p95_s": "Wait, 95 % (s)",
 }
 LESS_IS_BETTER: Final = ("starved_h", "reclaim_p95_s", "stopped", "share_error", "wait_p95_s")
 NOTE: Final = (
-    "A team is entitled to the smaller of its quota and what it asks for. It lacks what it holds"
-    " less than that; by borrowers as far as others hold more than their quotas at that instant."
-    " A job that was stopped counts as evicted for the other team that then lacked most, or else"
-    " for the one that got most."
+    "Lacking: GPUs below the entitlement, which is the smaller of quota and request. By borrowers:"
+    " the part that tenants above their quota hold. A stopped job counts as evicted for the tenant"
+    " that then lacked most, or else gained most."
 )
 
 
 def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantReport) -> FigureView:
-    """Return the figure of each team's GPUs over time under one policy."""
+    """Return the figure of each tenant's GPUs over time under one policy."""
     table = report.table
     drawn = table.nlargest(MAX_DRAWN, "deserved_h").sort_index()
     axis = compared.axis
@@ -63,28 +62,28 @@ def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantRepo
         for row in drawn.to_dict("records")
     ]
     figure = charts.tenants(
-        courses, axis, f"GPUs held, borrowed and lacking by team under {charts.literal(title)}"
+        courses, axis, f"GPUs held, borrowed and lacking by tenant under {charts.literal(title)}"
     )
     most = max(table.to_dict("records"), key=lambda row: row["starved_h"])
     finding = (
-        f"Team {charts.visible(str(most['team']))} lacks the most, {most['starved_h']:,.1f}"
+        f"Tenant {charts.visible(str(most['team']))} lacks the most, {most['starved_h']:,.1f}"
         f" GPU-hours, {share(most['by_borrowers_h'] / most['starved_h'])} of it while others borrow"
         if most["starved_h"] > 0
-        else "No team starves"
+        else "No tenant starves"
     )
     left_out = len(table) - len(drawn)
-    more = f" {plural(left_out, 'team')} with less are in the table only." if left_out else ""
+    more = f" {plural(left_out, 'tenant')} with less are in the table only." if left_out else ""
     return FigureView(
         f"tenants-{compared.report.labels.index(title) + 1}",
         figure,
-        f"GPUs of each team over time under {title}, against its quota. {finding}.",
+        f"GPUs of each tenant over time under {title}, against its quota. {finding}.",
         lambda: table.rename(columns=dict(COLUMNS)),
         f"{NOTE} {teams.assumed}{more}",
     )
 
 
 def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis) -> pd.DataFrame:
-    """Return GPUs of a team over time: within quota, borrowed and missing."""
+    """Return GPUs of a tenant over time: within quota, borrowed and missing."""
     used = report.used[team]
     columns = {
         "within": np.minimum(used, quota),
@@ -99,7 +98,7 @@ def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis
 
 
 def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
-    """Return the table of teams under several policies, with the best columns of each."""
+    """Return the table of tenants under several policies, with the best columns of each."""
     every = pd.concat(
         [one.table.assign(policy=title) for title, one in reports.items()], ignore_index=True
     )
@@ -126,12 +125,12 @@ def jain_sentence(reports: Mapping[str, TenantReport]) -> str:
     if not indices:
         return ""
     return (
-        f"Jain's index of used ÷ entitled, 1 = all teams have the same part: {', '.join(indices)}."
+        f"Jain's index of used ÷ entitled, 1 = equal parts for all tenants: {', '.join(indices)}."
     )
 
 
 _SHOWN: Final = {
-    "team": "team",
+    "team": "tenant",
     "policy": "policy",
     "quota": "quota",
     "deserved_h": "entitled to",
@@ -141,7 +140,7 @@ _SHOWN: Final = {
     "starved_s": "starved",
     "starved_h": "lacking",
     "by_borrowers_h": "by borrowers",
-    "reclaim_p95_s": "until it had its quota",
+    "reclaim_p95_s": "until quota restored",
     "stopped": "jobs stopped",
     "evicted": "evicted",
     "evicted_lost_h": "lost",

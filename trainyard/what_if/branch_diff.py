@@ -94,7 +94,7 @@ def compare_branch(
     before = (
         "nothing before changed"
         if np.isnan(differs_s)
-        else f"but the runs differ from {clock.at(differs_s)} on already"
+        else f"but the runs differ from {clock.format(differs_s)} on already"
     )
     clauses = [
         _effect_clause(rows[0]),
@@ -102,7 +102,7 @@ def compare_branch(
         before,
     ]
     sentence = (
-        f"From {clock.at(branch.turn.at_s)} on {branch_changes(branch, clock)}:"
+        f"From {clock.format(branch.turn.at_s)} on {branch_changes(branch, clock)}:"
         f" {'; '.join(clauses)}."
     )
     return BranchDifference(

@@ -19,7 +19,7 @@ from sim.metrics import moment as moments
 from sim.metrics import occupancy as held
 from sim.metrics.hetero import type_time
 from sim.metrics.jobs import Mask
-from sim.metrics.occupancy import MOST_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, order
+from sim.metrics.occupancy import MAX_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, order
 from sim.metrics.room import RoomNeeds
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.timeline import Timeline
@@ -37,7 +37,7 @@ from trainyard.what_if import sentences
 from trainyard.what_if.sentences import Reasons, WaitReason
 
 __all__ = [
-    "MOST_ROWS",
+    "MAX_ROWS",
     "ORDERS",
     "ROWS_BY",
     "SORTS",
@@ -143,7 +143,7 @@ def occupancy(book: Book, window: Window, by: str = "node", within: str = "") ->
 
 
 def fitting(book: Book, within: str = "") -> str:
-    """Return the finest of `ROWS_BY` whose rows all fit in a picture; "type" if none do."""
+    """Return the finest of `ROWS_BY` with all rows in one picture; "type" if none fits."""
     return held.fitting(book.line, within)
 
 
@@ -350,7 +350,7 @@ def wait_reasons(book: Book, job: int) -> tuple[WaitReason, ...]:
         If there is no such job.
     """
     _check_job(book, job)
-    needs = book.wanted(job)
+    needs = book.room_needs(job)
     recorded_s = (
         book.trace.numbers("start_time_s")[job] if "recorded_start" in book.needs.reads else np.nan
     )
@@ -379,7 +379,7 @@ def _job_names(book: Book, rows: Ints) -> pd.DataFrame:
 
 
 def _match_jobs(book: Book, text: str) -> Mask:
-    """Return the mask of jobs whose id or user contains a text."""
+    """Return the mask of jobs with a text in their id or user."""
     if not text.strip():
         return np.ones(len(book.trace), np.bool_)
     part = text.strip().lower()
@@ -452,7 +452,7 @@ class Book:
         """Formatter of the run's instants."""
         return RunClock(self.trace.epoch, seconds=self.result.end_s < 2 * 3600)
 
-    def wanted(self, job: int) -> RoomNeeds:
+    def room_needs(self, job: int) -> RoomNeeds:
         """Return the resources that a job needs to start under this policy."""
         demands, least = self._requests
         return self._needs_of(demands.of(job), float(least[job]))

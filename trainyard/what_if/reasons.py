@@ -29,7 +29,7 @@ from trainyard.what_if.witness import Statement, Witness
 
 _MAX_NAMED: Final = 5
 _MAX_SPANS: Final = 5
-_LEAST_SHARE: Final = 0.02
+_MIN_SHARE: Final = 0.02
 """Share of all waiting below which spans are summed up; also of a run time."""
 _LONGER_S: Final = 60.0
 
@@ -88,7 +88,7 @@ class WhyWaited(NamedTuple):
     stated: bool = True
 
     @property
-    def told(self) -> str:
+    def full_sentence(self) -> str:
         """The sentence with the length of the wait."""
         if self.waited_s < 1:
             return f"{self.sentence}."
@@ -160,13 +160,13 @@ def replay_statements(
         until_s = float(waits(book.line, job).t1.max(initial=0.0))
         given = replace(given, horizon_s=min(given.horizon_s, later(until_s, until_s)))
     witness = Witness(None if job is None else {job})
-    Simulator(book.trace, scenario.cluster, allocator, given, witness=witness.of(allocator)).run()
+    Simulator(book.trace, scenario.cluster, allocator, given, witness=witness.bind(allocator)).run()
     return tuple(witness.said)
 
 
 def _derived_reason(book: Book, job: int, pieces: Sequence[explore.WaitReason]) -> WhyWaited:
     """Return the reason derived from the run, for waits without a statement."""
-    needs, longest = book.wanted(job), max(pieces, key=lambda piece: piece.waited_s)
+    needs, longest = book.room_needs(job), max(pieces, key=lambda piece: piece.waited_s)
     waited_s = math.fsum(piece.waited_s for piece in pieces)
     if not needs.demand.gpus:
         return WhyWaited(longest.sentence, waited_s, len(pieces), stated=False)
@@ -200,14 +200,14 @@ def ran_longer(book: Book, other: Book, job: int) -> str:
         return ""
     here, there = _run_facts(book, job), _run_facts(other, job)
     longer_s = here.ran_s - there.ran_s
-    if longer_s < max(_LONGER_S, _LEAST_SHARE * there.ran_s):
+    if longer_s < max(_LONGER_S, _MIN_SHARE * there.ran_s):
         return ""
     causes = []
     if here.redone_s > there.redone_s + 1:
         causes.append(f"a stop undid work that took {text.duration(here.redone_s)} again")
     if here.types and there.types and here.types != there.types:
         causes.append(f"on {here.types} instead of {there.types}")
-    if here.mean_gpus < (1 - _LEAST_SHARE) * there.mean_gpus:
+    if here.mean_gpus < (1 - _MIN_SHARE) * there.mean_gpus:
         causes.append(
             f"on {_range_text(here.gpus, 'GPU')} instead of {_range_text(there.gpus, 'GPU')}"
         )
@@ -287,7 +287,7 @@ class ReasonFormatter(Formatter):
             return str(self._names[int(value)])
         if format_spec == "instant":
             value = value.greatest if isinstance(value, _Extent) else value
-            return self._clock.at(value) if math.isfinite(value) else "no known instant"
+            return self._clock.format(value) if math.isfinite(value) else "no known instant"
         write = _FORMATTERS[format_spec]
         if not isinstance(value, _Extent):
             return write(value)
@@ -357,14 +357,14 @@ def span_reasons(
         spans[-1].reasons.append(one.reason)
         spans[-1].held_s += held_s
     longest = sorted(spans, key=lambda span: (-span.held_s, span.t_s))[:_MAX_SPANS]
-    shown = [span for span in longest if span.held_s >= _LEAST_SHARE * total_s]
+    shown = [span for span in longest if span.held_s >= _MIN_SHARE * total_s]
     reasons = [(group[0][0].t_s, _join_events(group, words)) for group in events.values()]
     reasons += [
         (one.t_s, WhyWaited(_capitalize(words.rule(*one.reasons)), one.held_s, 1)) for one in shown
     ]
     reasons.sort(key=lambda pair: pair[0])
     rest = [span.held_s for span in spans if span not in shown]
-    if rest and sum(rest) >= _LEAST_SHARE * total_s:
+    if rest and sum(rest) >= _MIN_SHARE * total_s:
         count = plural(len(rest), "shorter span")
         reasons.append((math.inf, WhyWaited(f"{count} had other reasons", sum(rest), 1)))
     return tuple(one for _, one in reasons)

@@ -158,7 +158,7 @@ class EventFormatter:
                 if one.after is not None and one.what != "tuned"
                 else ""
             )
-            when = "" if one.what in _WITHOUT_TIME else f"{self.clock.at(one.t_s)}: "
+            when = "" if one.what in _WITHOUT_TIME else f"{self.clock.format(one.t_s)}: "
             sentence = f"{when}{_event_phrase(one).rstrip(',')}{where}{waited}."
             sentences.append(f"{sentence[:1].upper()}{sentence[1:]}")
         return sentences
@@ -172,7 +172,9 @@ class EventFormatter:
                 continue
             if left_out and at == len(happened) - _LAST_EVENTS:
                 parts.append(f"{plural(left_out, 'more change')}")
-            when = self.clock.at(one.t_s) if not at else self.clock.after(one.t_s, before_s)
+            when = (
+                self.clock.format(one.t_s) if not at else self.clock.format_after(one.t_s, before_s)
+            )
             parts.append(
                 f"{_event_phrase(one)}{'' if one.what in _WITHOUT_TIME else f' {when}'}{waited}"
             )
@@ -324,7 +326,7 @@ class Reasons:
         if not piece.started and piece.t1 >= self.line.end_s:
             parts.append("Then the run ended.")
         if np.isfinite(self.recorded_s):
-            parts.append(f"The recording started it at {self.clock.at(self.recorded_s)}.")
+            parts.append(f"The recording started it at {self.clock.format(self.recorded_s)}.")
         if notes := "; ".join(map(_note_text, piece.notes)):
             parts.append(f"The policy noted: {notes}.")
         return WaitReason(
@@ -472,7 +474,7 @@ class Reasons:
     def _round(self, piece: Piece) -> str:
         """Return the sentence for cause "round"."""
         then = (
-            f"the policy decided next at {self.clock.at(piece.decides_s)}"
+            f"the policy decided next at {self.clock.format(piece.decides_s)}"
             if np.isfinite(piece.decides_s)
             else "the policy made no more decisions"
         )
@@ -481,14 +483,14 @@ class Reasons:
     def _in_flight(self, piece: Piece) -> str:
         """Return the sentence for cause "in_flight"."""
         return (
-            f"It was decided at {self.clock.at(piece.t0)} to start it, which took effect at"
-            f" {self.clock.at(piece.t1)}."
+            f"It was decided at {self.clock.format(piece.t0)} to start it, which took effect at"
+            f" {self.clock.format(piece.t1)}."
         )
 
     def _not_started(self, piece: Piece) -> str:
         """Return the clause that the job did not start although there was room."""
         until = (
-            f"changed nothing until {self.clock.at(piece.changes_s)}"
+            f"changed nothing until {self.clock.format(piece.changes_s)}"
             if np.isfinite(piece.changes_s)
             else "made no more changes"
         )

@@ -59,7 +59,7 @@ class Witness:
     _waits_of: dict[JobId, int] = field(default_factory=dict)
     _due: list[tuple[float, JobId, float]] = field(default_factory=list)
 
-    def of(self, allocator: Allocator) -> Witness:
+    def bind(self, allocator: Allocator) -> Witness:
         """Bind to an allocator for one run; return self."""
         self._allocator = allocator
         return self

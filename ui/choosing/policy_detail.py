@@ -14,7 +14,7 @@ from trainyard.preflight import preflight
 from trainyard.results import decision_picture
 from trainyard.study import catalog
 from trainyard.study.catalog import CatalogEntry
-from trainyard.study.study import LONGEST_NAME, Study, clean_name, titles
+from trainyard.study.study import MAX_NAME_LENGTH, Study, clean_name, titles
 from trainyard.views import inputs
 from ui import figure, state, url_params, words
 from ui.choosing import forms, policy_results, policy_rows
@@ -184,7 +184,7 @@ def _draw_name(row: PolicyRow, rows: PolicyRows, key: str) -> None:
     """Draw the field for the name of a variant."""
     by_settings = titles([row_of_list.spec for row_of_list in rows.rows])[rows.rows.index(row)]
     name = st.text_input(
-        "Name", row.name, LONGEST_NAME, key=key, placeholder=by_settings, help=_NAME
+        "Name", row.name, MAX_NAME_LENGTH, key=key, placeholder=by_settings, help=_NAME
     )
     if clean_name(name) != row.name:
         session = state.session()

@@ -14,7 +14,7 @@ from sim.metrics.registry import COLUMNS
 from sim.params import Spec
 from trainyard.results import decision_picture
 from trainyard.results.headline import GOALS
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.study.study import Study
 from trainyard.text import BY_UNIT
 from trainyard.traces import start
@@ -90,7 +90,7 @@ def _all_notes(
     return _notes_of(stored_results.gather(start.with_policies(_study, _specs, base)), _goal)
 
 
-def _notes_of(runs: Shown, goal: str) -> dict[Spec, str]:
+def _notes_of(runs: StudyResults, goal: str) -> dict[Spec, str]:
     """Return the mean of a metric per complete policy, with the change to the baseline."""
     write = BY_UNIT[COLUMNS[goal].unit]
     means = {

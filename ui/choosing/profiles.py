@@ -33,7 +33,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def draw_form(perf: Spec, key: str) -> Spec:
-    """Draw profile, stand-in and other parameters; return the performance model.
+    """Draw profile, substitute and other parameters; return the performance model.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def draw_coverage() -> None:
 
 
 def draw_suggestions(profile_coverage: coverage.ProfileCoverage, where: str) -> None:
-    """Draw buttons that allow the run: relative speeds, fewer jobs, or a stand-in model.
+    """Draw buttons that allow the run: relative speeds, fewer jobs, or a substitute model.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from typing import Final
 import streamlit as st
 
 from trainyard.results import ways_out
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.runs.queue import Submission
 from trainyard.views import charts
 from trainyard.views.comparison import ComparisonView
@@ -48,12 +48,12 @@ def draw_headline(view: ComparisonView) -> None:
     st.html(f'<h1 class="ty-answer">{text}</h1><p class="ty-facts">{below}</p>')
 
 
-def is_unfinished(runs: Shown) -> bool:
+def is_unfinished(runs: StudyResults) -> bool:
     """Return True while policies still run, so that no headline is drawn yet."""
     return bool(state.session().live_jobs) and len(runs.places) < len(runs.titles)
 
 
-def draw_progress(runs: Shown) -> None:
+def draw_progress(runs: StudyResults) -> None:
     """Draw how many policies have finished, in place of the headline."""
     st.html(
         f'<h1 class="ty-answer">{len(runs.places)} of {words.plural(len(runs.titles), "policy")}'
@@ -87,7 +87,7 @@ def draw_suggestions(view: ComparisonView) -> None:
                 actions.apply_suggestion(suggestion)
 
 
-def row_notes(runs: Shown, reasons: Mapping[str, str]) -> dict[str, str]:
+def row_notes(runs: StudyResults, reasons: Mapping[str, str]) -> dict[str, str]:
     """Return the progress of each policy without a result; `barred` = reasons against running."""
     session = state.session()
     notes = {}
@@ -116,7 +116,7 @@ def _progress_text(title: str, jobs: list[Submission], session: state.Session) -
             if reached_s
             else "cancelled"
         )
-    live_jobs = [job for job in jobs if not job.settled]
+    live_jobs = [job for job in jobs if not job.has_ended]
     if not live_jobs:
         # Finished and about to be drawn, or never started.
         return "100 %" if jobs else "not run"
@@ -146,7 +146,7 @@ def draw_notes(view: ComparisonView, *, has_ledger: bool = True) -> None:
     _draw_failures(runs)
 
 
-def _draw_failures(runs: Shown) -> None:
+def _draw_failures(runs: StudyResults) -> None:
     """Draw the details of failed policies, and a button that runs the remaining policies."""
     session = state.session()
     failed = {

@@ -16,7 +16,7 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.export.targets import TARGETS, in_force, nearest, patch, patch_of_stored_runs
 from trainyard.results import exports, outcomes
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.views import metric_table
@@ -25,7 +25,7 @@ from trainyard.views.report.page import offline_html
 from ui import figure, server, state, stored_results, words
 from ui.comparing import actions
 
-_ROWS: Final[Mapping[str, Callable[[Shown, Store], pd.DataFrame]]] = {
+_ROWS: Final[Mapping[str, Callable[[StudyResults, Store], pd.DataFrame]]] = {
     "jobs": exports.job_rows,
     "segments": exports.segment_rows,
     "decisions": exports.decision_rows,
@@ -132,12 +132,12 @@ def _draw_nearest(old: Spec, new: Spec) -> None:
         actions.run_with(alternative)
 
 
-def _count_rows(runs: Shown, name: str) -> int:
+def _count_rows(runs: StudyResults, name: str) -> int:
     """Return the number of rows of a frame over all complete runs."""
     return sum(entry.rows.get(name, 0) for index in runs.places for entry in runs.entries[index])
 
 
-def _zip_mb(runs: Shown) -> float:
+def _zip_mb(runs: StudyResults) -> float:
     """Return the approximate size of the ZIP: compressed CSV (a fifth) plus Parquet."""
     return sum(min(exports.csv_mb(runs, name), exports.CSV_LIMIT_MB) for name in _ROWS) * 0.4
 
@@ -147,18 +147,18 @@ def _size_text(mb: float) -> str:
     return f"about {mb:,.0f} MB" if mb >= 0.95 else f"about {max(100 * round(10 * mb), 100)} kB"
 
 
-def rows_csv(runs: Shown, name: str) -> bytes:
+def rows_csv(runs: StudyResults, name: str) -> bytes:
     """Return a frame of all complete runs ("jobs", "segments" or "decisions") as safe CSV."""
     return _to_safe_csv(_ROWS[name](runs, server.store()))
 
 
-def rows_parquet(runs: Shown, name: str) -> bytes:
+def rows_parquet(runs: StudyResults, name: str) -> bytes:
     """Return a frame of all complete runs as Parquet, with exact values."""
     data: bytes = _ROWS[name](runs, server.store()).to_parquet(index=False)
     return data
 
 
-def archive(runs: Shown) -> bytes:
+def archive(runs: StudyResults) -> bytes:
     """Return a ZIP of the metrics and all row frames as Parquet and, if small enough, CSV."""
     compared = compare_runs(runs, server.store())
     packed = BytesIO()
@@ -174,7 +174,7 @@ def archive(runs: Shown) -> bytes:
     return packed.getvalue()
 
 
-def report_html(runs: Shown) -> bytes:
+def report_html(runs: StudyResults) -> bytes:
     """Return the report as HTML, with the current time."""
     return offline_html(runs, server.store(), created=datetime.now(UTC)).encode()
 

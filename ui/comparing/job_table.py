@@ -10,12 +10,12 @@ import streamlit as st
 from trainyard.results import jobs_changed
 from trainyard.results.groups import GROUP_METRICS
 from trainyard.results.jobs_changed import ORDERS
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.views import jobs
 from trainyard.views.compared import ComparedRuns
 from ui import figure, job_drawer, words
 
-MOST_ROWS: Final = 200
+MAX_ROWS: Final = 200
 _EACH, _SPREAD = "Each job", "Distribution of changes"
 
 
@@ -86,7 +86,9 @@ def _draw_groups(compared: ComparedRuns, by: str, statistic: str) -> None:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _job_changes(cache_key: str, title: str, _runs: Shown, _compared: ComparedRuns) -> pd.DataFrame:
+def _job_changes(
+    cache_key: str, title: str, _runs: StudyResults, _compared: ComparedRuns
+) -> pd.DataFrame:
     """Return the change of each job against the baseline, cached."""
     del cache_key
     return jobs_changed.jobs_changed(_runs, title, _compared.details.trace)
@@ -96,7 +98,7 @@ def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, se
     """Draw the first matching jobs; a row opens the job drawer."""
     report = compared.report
     all_rows = _job_changes(report.mark, title, compared.runs, compared)
-    rows, count = jobs_changed.first_rows(all_rows, order, search.strip(), MOST_ROWS)
+    rows, count = jobs_changed.first_rows(all_rows, order, search.strip(), MAX_ROWS)
     if rows.empty:
         st.caption("No job matches the search." if search else "No job changes in this direction.")
         return

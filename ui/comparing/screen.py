@@ -12,7 +12,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.metrics.registry import Metric
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.study.study import Study
 from trainyard.views import charts, ledger
 from trainyard.views.charts import lines
@@ -67,7 +67,7 @@ def draw_loading(session: state.Session) -> bool:
     return True
 
 
-def _draw_empty(runs: Shown) -> None:
+def _draw_empty(runs: StudyResults) -> None:
     """Draw the page of runs that are all unfinished."""
     with st.container(key="compare", gap=8):
         with st.container(horizontal=True, key="answer"), st.container(gap=0, key="sentence"):

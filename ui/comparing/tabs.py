@@ -13,7 +13,7 @@ import streamlit as st
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from trainyard.results import loads, outcomes
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.store import StoredResult
 from trainyard.views import gpu_types, jobs, over_time, registry, resources
 from trainyard.views.compared import ComparedRuns, Window
@@ -285,7 +285,7 @@ def _draw_accuracy(compared: ComparedRuns, high: str) -> None:
             st.markdown(f"- {words.plain(sentence)}")
 
 
-def _engine_text(runs: Shown) -> str:
+def _engine_text(runs: StudyResults) -> str:
     """Return which engine computed which policies."""
     titles: dict[str, list[str]] = {}
     for index in runs.places:

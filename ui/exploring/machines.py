@@ -221,7 +221,7 @@ def _draw_rows_choice(book: Book) -> tuple[str, str]:
         return by, ""
     if (inner := explore.fitting(book, within)) == by:
         st.caption(
-            words.plain(f"{within} has more than {explore.MOST_ROWS} rows, so it is not expanded.")
+            words.plain(f"{within} has more than {explore.MAX_ROWS} rows, so it is not expanded.")
         )
     return inner, within
 

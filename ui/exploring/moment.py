@@ -165,14 +165,14 @@ def _draw_crosshair(explored: ExploredRuns, machine_map: MachineMap, at_s: float
     crosshair = Crosshair(
         machines.CHART,
         at_s,
-        clock.at(at_s),
+        clock.format(at_s),
         _step_s(explored),
         explored.window,
         (0.0, max(end_s, 1.0)),
         machine_map.panels,
         machine_map.names,
         points,
-        [clock.at(at) for at in points],
+        [clock.format(at) for at in points],
     )
     _MOUNT(
         key=_INSTANT,
@@ -275,7 +275,7 @@ def _instant(explored: ExploredRuns, queue: pd.DataFrame) -> float:
         st.caption(
             words.plain(
                 f"Second {visible(url_text, 20)} of the link is outside these runs, which end at"
-                f" {clock.at(end_s - 1)}. Shown: {clock.at(at_s)}."
+                f" {clock.format(end_s - 1)}. Shown: {clock.format(at_s)}."
             )
         )
     return at_s
@@ -357,7 +357,7 @@ def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
         "waiting", visible_rows, ids, "content" if len(visible_rows) <= _ROWS else 390
     )
     if count > _ROWS:
-        max_rows = min(count, figure.MOST_ROWS)
+        max_rows = min(count, figure.MAX_ROWS)
         st.toggle(
             f"Show {'all ' if max_rows == count else f'{max_rows:,} of '}{count:,} jobs",
             key="explore_every",
@@ -368,7 +368,7 @@ def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
 def _waiting_rows(key: str, at_s: int, _book: Book) -> tuple[int, list[str], pd.DataFrame]:
     """Return (number of waiting jobs, ids of the first ones, their table rows)."""
     jobs = _moment_report(key, at_s, _book).waiting
-    first = jobs.head(figure.MOST_ROWS)
+    first = jobs.head(figure.MAX_ROWS)
     columns = {
         name: title for name, title in _COLUMNS.items() if name != "gpus" or _book.cluster.gpus
     }
@@ -460,7 +460,7 @@ def _on_job_typed(book: Book) -> None:
 def _job_rows(book: Book, table: pd.DataFrame) -> pd.DataFrame:
     """Return the table of jobs with readable titles, times and ids."""
     texts = table.assign(
-        submit_s=table["submit_s"].map(book.clock.at), slowdown=table["slowdown"].round(2)
+        submit_s=table["submit_s"].map(book.clock.format), slowdown=table["slowdown"].round(2)
     )
     columns = {
         name: title for name, title in _JOB_COLUMNS.items() if name != "gpus" or book.cluster.gpus
@@ -475,6 +475,6 @@ def _filter_jobs(
     """Return (matching jobs, their number, their table rows) for the filters."""
     del key
     table, matching = explore.jobs(
-        _book, text=contains, state=state, sort=sort, most=figure.MOST_ROWS
+        _book, text=contains, state=state, sort=sort, most=figure.MAX_ROWS
     )
     return table, matching, _job_rows(_book, table)

@@ -1,4 +1,4 @@
-"""Look-alike jobs without names, and the comparison of the trace with a second one."""
+"""Similar jobs without names, and the comparison of the trace with a second trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEED: Final = "Another number draws other jobs from the same statistics."
 
 
 def draw_look_alike(session: state.Session, trace: Trace) -> None:
-    """Draw the form that makes look-alike jobs, and the download of their statistics."""
+    """Draw the form that generates similar jobs, and the download of their statistics."""
     spec = session.study.base.trace
     is_look_alike = likeness.is_look_alike(spec.source)
     parameters = Spec.parse(spec.source.removeprefix(MADE)).values if is_look_alike else {}
@@ -68,7 +68,7 @@ def draw_look_alike(session: state.Session, trace: Trace) -> None:
 def _generate(
     session: state.Session, trace: Trace, load: float, seed: int, parameters: dict[str, Any]
 ) -> None:
-    """Replace the trace by look-alike jobs, or show why that fails."""
+    """Replace the trace by generated similar jobs, or show the error."""
     cluster, before = session.study.base.cluster, session.study.base.trace
     try:
         if parameters:
@@ -135,7 +135,7 @@ def draw(session: state.Session, trace: Trace) -> None:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _fit_text(source: str, other: str, _other: Trace) -> str:
-    """Return how close generated jobs come to their trace at equal load; "" for other traces."""
+    """Return how similar generated jobs are to their trace at equal load; "" for other traces."""
     del other
     if not likeness.is_fitted_to(source, _other):
         return ""

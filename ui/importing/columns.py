@@ -27,7 +27,7 @@ _COMMON: Final = (
     "time_limit_s",
 )
 _TRIED: Final = "tried_columns"
-LARGEST: Final = 20_000_000
+MAX_BYTES: Final = 20_000_000
 """Maximum bytes of a file that is read again at every change of a column."""
 
 
@@ -153,7 +153,7 @@ def _draw_choice(
 
 def _try_columns(upload: state.Upload, chosen: Mapping[str, str]) -> ReadingTrial | None:
     """Return the result of reading with these columns, cached; None for too large files."""
-    if upload.content is None or upload.size > LARGEST:
+    if upload.content is None or upload.size > MAX_BYTES:
         return None
     cache_key = json.dumps([id(upload), upload.name, upload.size, dict(chosen)])
     if st.session_state.get(_TRIED, ("", None))[0] != cache_key:

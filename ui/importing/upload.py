@@ -128,7 +128,7 @@ def _use_drop(session: state.Session, drops_found: list[drops.DroppedFile]) -> N
     """Use the trace of a drop with its cluster, or remember several traces to choose from."""
     for name, spec in drops.select_contents(drops_found, "figures").items():
         session.upload, session.intakes = None, {}
-        session.news = f"Generated the look-alike jobs of {name}."
+        session.news = f"Generated jobs similar to {name}."
         session.replace(start.with_trace(session.study, spec, server.store()))
     traces, machines = (
         drops.select_contents(drops_found, "jobs"),

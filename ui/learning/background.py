@@ -121,7 +121,7 @@ def _draw_outside() -> None:
                 "Replay": replay.title,
                 "Figure": replay.label(row.claim),
                 "Published": row.claim.published_text,
-                "Simulated": replays.number(row.claim.figure, row.found.value),
+                "Simulated": replays.number(row.claim.figure, row.pooled.value),
             }
             for row in run.rows()
             if row.verdict == "out"

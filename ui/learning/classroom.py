@@ -20,7 +20,7 @@ JOBS: Final = "jobs"
 OF: Final = "of"
 COUNT_EVERY_S: Final = 5.0
 _HERE: Final = "class_seat"
-MOST_STUDENTS: Final = 999
+MAX_STUDENTS: Final = 999
 _FIXED: Final = (CLASS, OF, url_params.SEAT)
 
 
@@ -36,13 +36,13 @@ def classroom_of_url() -> Classroom | None:
         _whole_number(LESSON, 99),
         _whole_number(SEED, reading.MAX_SEED),
         _whole_number(JOBS, 10**6),
-        _whole_number(OF, MOST_STUDENTS),
+        _whole_number(OF, MAX_STUDENTS),
     )
 
 
 def setup_of_url(lesson: Lesson, fixed: Classroom | None) -> Setup:
     """Return seed and number of jobs from the class or the URL, within their bounds."""
-    if not lesson.made:
+    if not lesson.is_generated:
         return Setup()
     jobs = fixed.jobs if fixed is not None else _whole_number(JOBS, 10**6)
     bounded = min(max(jobs, reading.MIN_JOBS), lesson.jobs) if jobs else 0
@@ -55,7 +55,7 @@ def setup_of_url(lesson: Lesson, fixed: Classroom | None) -> Setup:
 def draw_banner(lesson: Lesson, class_: Classroom, setup: Setup) -> None:
     """Draw the class and the settings that its link fixes."""
     size = f"at most {words.plural(setup.jobs, 'job')}" if setup.jobs else "all its jobs"
-    setting = f"seed {setup.seed}, {size}" if lesson.made else "the jobs of the sample"
+    setting = f"seed {setup.seed}, {size}" if lesson.is_generated else "the jobs of the sample"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
             f":material/lock: **Class {words.plain(class_.name)}** · lesson {lesson.number},"
@@ -67,7 +67,7 @@ def draw_banner(lesson: Lesson, class_: Classroom, setup: Setup) -> None:
 
 def draw_seed(lesson: Lesson, setup: Setup) -> None:
     """Draw the seed of the lesson, without a class."""
-    if not lesson.made:
+    if not lesson.is_generated:
         return
     st.session_state["lesson_seed"] = setup.seed
     st.number_input(
@@ -112,10 +112,15 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
                 placeholder="7b",
             )
             students = st.number_input(
-                "Students", 0, MOST_STUDENTS, 0, key="class_of", help="0: unknown."
+                "Students", 0, MAX_STUDENTS, 0, key="class_of", help="0: unknown."
             )
             seed = st.number_input(
-                "Seed", 0, reading.MAX_SEED, setup.seed, key="class_seed", disabled=not lesson.made
+                "Seed",
+                0,
+                reading.MAX_SEED,
+                setup.seed,
+                key="class_seed",
+                disabled=not lesson.is_generated,
             )
             max_jobs = lesson.jobs or reading.MIN_JOBS
             jobs = st.number_input(
@@ -125,7 +130,7 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
                 max_jobs,
                 step=50,
                 key="class_jobs",
-                disabled=not lesson.made,
+                disabled=not lesson.is_generated,
             )
         if not name.strip():
             st.caption("Name the class to get its link.")
@@ -148,7 +153,7 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
 def class_link(lesson: Lesson, class_: Classroom) -> str:
     """Return the URL of a class."""
     parameters = {"tab": "lessons", LESSON: str(lesson.number), CLASS: class_.name}
-    parameters |= {SEED: str(class_.seed)} if lesson.made else {}
+    parameters |= {SEED: str(class_.seed)} if lesson.is_generated else {}
     parameters |= {
         name: str(value) for name, value in ((JOBS, class_.jobs), (OF, class_.of)) if value
     }

@@ -12,7 +12,7 @@ from sim.errors import TrainyardError
 from trainyard.labs.lessons import numbers, reading
 from trainyard.labs.lessons.classes import Classroom
 from trainyard.labs.lessons.reading import Lesson, Setup
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.runs.queue import Submission
 from trainyard.study.study import Study
 from trainyard.views import ledger
@@ -60,7 +60,7 @@ class LessonTurn:
     @property
     def live_jobs(self) -> list[Submission]:
         """Submitted runs that have not ended."""
-        return [job for jobs in self.jobs.values() for job in jobs if not job.settled]
+        return [job for jobs in self.jobs.values() for job in jobs if not job.has_ended]
 
     def cancel(self) -> None:
         """Cancel the live runs, the queued ones first."""
@@ -224,7 +224,9 @@ def _studies(name: str, setup: Setup) -> tuple[Study, ...]:
     return reading.load(name).studies(setup)
 
 
-def _lesson_results(lesson: Lesson, setup: Setup, turn: LessonTurn) -> tuple[Shown, ...] | None:
+def _lesson_results(
+    lesson: Lesson, setup: Setup, turn: LessonTurn
+) -> tuple[StudyResults, ...] | None:
     """Return the results of a setup if all are stored; else draw why not, or submit lost runs."""
     results = tuple(stored_results.gather(study) for study in _studies(lesson.name, setup))
     if all(len(runs.places) == len(runs.titles) for runs in results):
@@ -232,7 +234,7 @@ def _lesson_results(lesson: Lesson, setup: Setup, turn: LessonTurn) -> tuple[Sho
     if setup not in turn.jobs:
         _submit(lesson, setup, turn)
     jobs = turn.jobs[setup]
-    if any(not job.settled for job in jobs):
+    if any(not job.has_ended for job in jobs):
         return None
     failed = next((job.error for job in jobs if job.state == "failed"), "")
     if failed:
@@ -269,7 +271,9 @@ def _draw_progress(turn_key: tuple[int, Setup]) -> None:
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
-def _lesson_numbers(name: str, cache_key: str, _shown: tuple[Shown, ...]) -> dict[str, float]:
+def _lesson_numbers(
+    name: str, cache_key: str, _shown: tuple[StudyResults, ...]
+) -> dict[str, float]:
     """Return the numbers of a lesson's results, cached."""
     del cache_key
     lesson = reading.load(name)
@@ -280,8 +284,8 @@ def _draw_result(
     lesson: Lesson,
     turn: LessonTurn,
     setup: Setup,
-    results: tuple[Shown, ...],
-    changed_results: tuple[Shown, ...] | None,
+    results: tuple[StudyResults, ...],
+    changed_results: tuple[StudyResults, ...] | None,
 ) -> None:
     """Draw the result: verdict, finding, steps, change, charts, ledger or numbers, next steps."""
     values = _lesson_numbers(lesson.name, "|".join(result.mark for result in results), results)
@@ -322,7 +326,7 @@ def _draw_result(
     )
 
 
-def _draw_ledger(lesson: Lesson, runs: Shown, key: str) -> None:
+def _draw_ledger(lesson: Lesson, runs: StudyResults, key: str) -> None:
     """Draw the ledger of one result, with the policy of the lesson's numbers highlighted."""
     compared = comparison.compare(runs)
     if compared is None:
@@ -375,7 +379,7 @@ def _draw_verdict(
         )
 
 
-def _draw_steps(lesson: Lesson, runs: Shown, finding: str) -> None:
+def _draw_steps(lesson: Lesson, runs: StudyResults, finding: str) -> None:
     """Draw the steps that explain Compare: each with its text and part of the page."""
     names = [f"{number} · {step.title}" for number, step in enumerate(lesson.steps, 1)]
     st.subheader("The Compare page", anchor=False)
@@ -460,7 +464,7 @@ def _draw_next_steps(lesson: Lesson, setup: Setup) -> None:
                 icon=":material/open_in_new:",
                 type="primary" if is_primary else "secondary",
             ):
-                _open_on_page(lesson.opened(setup), name)
+                _open_on_page(lesson.study_to_open(setup), name)
         next_number = lesson.number + 1
         if any(other.number == next_number for other in reading.lessons()) and not url_params.get(
             classroom.CLASS

@@ -219,7 +219,7 @@ def _claims_table(
 
 def _claim_cells(row: ClaimRow, label: str) -> list[str]:
     """Return the HTML cells of one claim: measure, published, simulated, verdict."""
-    claim, estimate, measure = row.claim, row.found, row.claim.figure
+    claim, estimate, measure = row.claim, row.pooled, row.claim.figure
     css_class, verdict = _VERDICTS.get(row.verdict, ("", row.verdict))
     interval = (
         f"{replays.number(measure, estimate.low)} to {replays.number(measure, estimate.high)}"

@@ -99,7 +99,7 @@ def _draw_run(replay: Replay) -> int:
     stopped: set[Key] = st.session_state.setdefault(_STOPPED, set())
     with st.container(horizontal=True, vertical_alignment="bottom"):
         key = (replay.name, _draw_seeds(replay))
-        live_run = None if key in stopped else shared_replays().watched(key, watcher)
+        live_run = None if key in stopped else shared_replays().watch(key, watcher)
         is_stopping = shared_replays().is_stopping(key)
         ended = None if live_run or is_stopping else ended_replay(key)
         is_locked = live_run is not None or is_stopping
@@ -125,7 +125,7 @@ def _draw_run(replay: Replay) -> int:
 
 def ended_replay(key: Key) -> ReplayRun | None:
     """Return the replay if it has ended or is completely stored, else None."""
-    run = shared_replays().known(key, partial(new_replay, *key))
+    run = shared_replays().get_batch(key, partial(new_replay, *key))
     return run if run.state in ENDED else None
 
 
@@ -161,8 +161,8 @@ def _draw_outcome(replay: Replay, key: Key, run: ReplayRun | None) -> None:
         st.error(words.plain(run.error), icon=":material/error:")
     elif run.state == "cancelled":
         st.info(
-            f"Cancelled after {run.done:,} of {words.plural(run.of, 'run')}. The results below use"
-            " those.",
+            f"Cancelled after {run.done:,} of {words.plural(run.total, 'run')}. The results below"
+            " use those.",
             icon=":material/stop_circle:",
         )
     if run is not None and run.done and run.state != "failed":
@@ -173,24 +173,24 @@ def _draw_outcome(replay: Replay, key: Key, run: ReplayRun | None) -> None:
 
 def _cost_text(replay: Replay, key: Key) -> str:
     """Return how long the replay takes, from measured runs or its file."""
-    run = shared_replays().known(key, partial(new_replay, *key))
+    run = shared_replays().get_batch(key, partial(new_replay, *key))
     if run.state == "running":
         return "You left this run; it continues for other users. Press Run to follow it."
     each_s = _mean_run_s(key[0]) or replay.run_s
     duration = (
-        f", about {words.time(_START_S + run.of * each_s / cores())} if nothing else runs"
+        f", about {words.time(_START_S + run.total * each_s / cores())} if nothing else runs"
         if each_s
         else ""
     )
     return (
         f"Not run yet with {words.plural(key[1], 'seed')}:"
-        f" {words.plural(run.of, 'simulation')}{duration}. {words.plain(replay.budget)}"
+        f" {words.plural(run.total, 'simulation')}{duration}. {words.plain(replay.budget)}"
     )
 
 
 def _mean_run_s(name: str) -> float:
     """Return the mean CPU seconds of a replay's simulations on this server; 0 without any."""
-    ended = [run for key, run in shared_replays().ended() if key[0] == name and run.done]
+    ended = [run for key, run in shared_replays().ended_batches() if key[0] == name and run.done]
     spent = [numbers["cell_cpu_s"] for run in ended for numbers in run.numbers().values()]
     return sum(spent) / len(spent) if spent else 0.0
 
@@ -214,7 +214,7 @@ def _draw_live(key: Key) -> None:
     run = (
         None
         if key in st.session_state[_STOPPED]
-        else shared_replays().watched(key, state.session().watcher)
+        else shared_replays().watch(key, state.session().watcher)
     )
     is_stopping = shared_replays().is_stopping(key)
     drawn = st.session_state.get(_DRAWN)
@@ -230,9 +230,9 @@ def _draw_live(key: Key) -> None:
 
 def _draw_progress(key: Key, run: ReplayRun) -> None:
     """Draw the progress bar, Cancel, and the results so far."""
-    progress_text = f"{run.done:,} of {words.plural(run.of, 'run')}{_left_text(run)}"
+    progress_text = f"{run.done:,} of {words.plural(run.total, 'run')}{_left_text(run)}"
     text = progress.describe_queue_place(run.place, run.starts_in_s) if run.place else progress_text
-    st.progress(run.done / max(run.of, 1), text=text)
+    st.progress(run.done / max(run.total, 1), text=text)
     # A callback runs before any rerun, so the click cannot get lost.
     st.button(
         "Cancel",
@@ -242,14 +242,16 @@ def _draw_progress(key: Key, run: ReplayRun) -> None:
         icon=":material/stop_circle:",
     )
     if done := run.done:
-        replay_report.draw_results_so_far(load(key[0]), _claim_rows(key, done, run), done, run.of)
+        replay_report.draw_results_so_far(
+            load(key[0]), _claim_rows(key, done, run), done, run.total
+        )
 
 
 def _left_text(run: ReplayRun) -> str:
     """Return the time left as text, or "" before it can be estimated."""
     elapsed_s = time.monotonic() - run.began_s
     return (
-        f", about {words.time(elapsed_s * (run.of - run.done) / run.done)} left"
+        f", about {words.time(elapsed_s * (run.total - run.done) / run.done)} left"
         if run.done and elapsed_s > _TELLING_S
         else ""
     )

@@ -9,7 +9,7 @@ import streamlit as st
 
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
-from trainyard.study.search import LOWER, MOST_SIZES, SizeQuestion
+from trainyard.study.search import LOWER, MAX_SIZES, SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps import sentences
 from trainyard.sweeps.axes import row_name
@@ -323,7 +323,7 @@ def _automatic_range(study: Study, row: int) -> tuple[int, int, int]:
     """Return (low, high, first size) of an automatic range."""
     begin = max(study.base.cluster.groups[row].count, 1)
     low = 0 if len(study.base.cluster.groups) > 1 else 1
-    return low, max(min(_TIMES * begin, _MAX_NODES, MOST_SIZES - 1), begin), begin
+    return low, max(min(_TIMES * begin, _MAX_NODES, MAX_SIZES - 1), begin), begin
 
 
 def _range_around(study: Study, row: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-from trainyard.study.capacity import FAR_IN_A_ROW, MOST_CHECKED
+from trainyard.study.capacity import FAR_IN_A_ROW, MAX_CHECKED
 from trainyard.study.search import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps import sentences
@@ -207,7 +207,7 @@ def _draw_compare_buttons(question: SizeQuestion, answers: Sequence[PolicyAnswer
                 icon=":material/compare_arrows:",
                 help="Uses this cluster size in your scenario.",
             ):
-                state.session().open(question.at(size))
+                state.session().open(question.study_at(size))
                 st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
@@ -252,7 +252,7 @@ _NOTHING: Final = (
 )
 _BISECTION: Final = (
     "Bisection from the largest size, then smaller sizes, until"
-    f" {FAR_IN_A_ROW} in a row miss the target by a factor of two, or {MOST_CHECKED} were tried."
+    f" {FAR_IN_A_ROW} in a row miss the target by a factor of two, or {MAX_CHECKED} were tried."
 )
 _DOUBLING: Final = (
     "Doubles the current nodes until they pass, bisects, then tries smaller sizes until"

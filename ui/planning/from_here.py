@@ -12,7 +12,7 @@ import streamlit as st
 from sim.cluster import Cluster
 from sim.errors import ParameterError, TrainyardError
 from sim.params import Spec
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.runs.estimate import run_seconds
 from trainyard.runs.queue import Submission
 from trainyard.store import StoredResult
@@ -140,7 +140,7 @@ def _remember(turn: BranchPoint) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def _draw_run_choice(runs: Shown) -> int:
+def _draw_run_choice(runs: StudyResults) -> int:
     """Draw the choice of the run to change; return the index of its policy in the study."""
     titles = {str(index): runs.titles[index] for index in runs.places}
     first = next((index for index in titles if index != str(runs.baseline)), next(iter(titles)))
@@ -187,7 +187,11 @@ def _draw_instant(entry: StoredResult, end_s: float) -> float:
             args=(epoch,),
         )
         st.text_input(
-            "Instant", clock.at(at_s), key=key, on_change=_on_instant_typed, args=(at_s, key, clock)
+            "Instant",
+            clock.format(at_s),
+            key=key,
+            on_change=_on_instant_typed,
+            args=(at_s, key, clock),
         )
         _parse_instant(at_s, key, clock)
     return at_s
@@ -208,7 +212,7 @@ def _on_instant_typed(at_s: float, key: str, clock: RunClock) -> None:
 def _parse_instant(at_s: float, key: str, clock: RunClock) -> float | None:
     """Return the typed instant in seconds; show an error and return None if it is none."""
     typed = str(st.session_state[key])
-    if typed == clock.at(at_s):
+    if typed == clock.format(at_s):
         return at_s  # the exact value; the text is rounded
     try:
         return clock.read(typed)
@@ -223,7 +227,7 @@ def _first_submission(epoch: str) -> datetime:
 
 
 def _draw_form(
-    runs: Shown, policy_index: int, at_s: float, initial: BranchPoint | None
+    runs: StudyResults, policy_index: int, at_s: float, initial: BranchPoint | None
 ) -> FromHere | None:
     """Draw the form; return the changed run, or None with a hint while nothing changes."""
     study = runs.study
@@ -365,7 +369,7 @@ def _draw_run(recipe: FromHere, unchanged: StoredResult) -> None:
     jobs = _submissions(recipe)
     if None not in _stored_pair(branch):
         return
-    if not any(not job.settled for job in jobs):
+    if not any(not job.has_ended for job in jobs):
         _draw_failures(jobs)
         pool = server.pool()
         seconds = max(
@@ -410,7 +414,7 @@ def _submissions(recipe: FromHere) -> list[Submission]:
 
 def _draw_progress(jobs: Sequence[Submission]) -> None:
     """Draw the progress of the runs and Cancel; redraw the page when all have ended."""
-    live_jobs = [job for job in jobs if not job.settled]
+    live_jobs = [job for job in jobs if not job.has_ended]
     if not live_jobs:
         st.rerun()
     for job in live_jobs:

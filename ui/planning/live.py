@@ -96,7 +96,7 @@ def look_up(recipe: Recipe) -> Run:
         If a trace cannot be loaded, or the store cannot be read.
     """
     looks_up_runs = not isinstance(recipe, Sweep) or recipe.runs <= MAX_LOOKUPS
-    return shared_batches().known(
+    return shared_batches().get_batch(
         library.recipe_id(recipe), partial(_new_run, recipe), look_up=looks_up_runs
     )
 
@@ -138,7 +138,7 @@ def is_running(recipe: Recipe) -> bool:
     recipe_id = library.recipe_id(recipe)
     return shared_batches().is_stopping(recipe_id) or (
         recipe_id not in _cancelled_ids()
-        and shared_batches().watched(recipe_id, state.session().watcher) is not None
+        and shared_batches().watch(recipe_id, state.session().watcher) is not None
     )
 
 
@@ -255,7 +255,7 @@ def _draw_live(panel: Panel, recipe_id: str) -> None:
     run = (
         None
         if recipe_id in _cancelled_ids()
-        else shared_batches().watched(recipe_id, state.session().watcher)
+        else shared_batches().watch(recipe_id, state.session().watcher)
     )
     stopping = shared_batches().is_stopping(recipe_id)
     drawn = st.session_state.get(_DRAWN)

@@ -16,7 +16,7 @@ from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import library
 from trainyard.study import catalog
-from trainyard.study.check import MOST_REPEATS, Check
+from trainyard.study.check import MAX_REPEATS, Check
 from trainyard.study.study import Study
 from trainyard.text import RunClock
 from trainyard.traces import start
@@ -53,7 +53,7 @@ class BacktestForm(NamedTuple):
 
     def check(self, study: Study) -> Check:
         """Return the backtest of a study with these values."""
-        scenario = study.repeated(self.policy)[0]
+        scenario = study.policy_scenarios(self.policy)[0]
         return Check(
             scenario,
             self.repeats,
@@ -165,7 +165,7 @@ def _draw_form(
             repeats = st.number_input(
                 "Repeats",
                 1,
-                MOST_REPEATS,
+                MAX_REPEATS,
                 initial.repeats,
                 key=f"past/repeats/{version}",
                 help="Seeds vary when the scheduler's timers tick.",
@@ -224,7 +224,7 @@ def _parse_form(written: str, titles: dict[int, str]) -> BacktestForm:
         form = form._replace(use=tuple(filter(None, parts[5].split("+"))), fit=parts[6] == "1")
     except ValueError:
         return defaults
-    is_valid = 1 <= form.repeats <= MOST_REPEATS and all(
+    is_valid = 1 <= form.repeats <= MAX_REPEATS and all(
         length is None or (math.isfinite(length) and 0 <= length <= 1e5) for length in lengths
     )
     return form if is_valid and form.policy in titles else defaults
@@ -350,11 +350,11 @@ def _notes(report: BacktestReport) -> list[str]:
         return []
     split, clock = report.split, RunClock(state.epoch())
     notes = [
-        f"Judged: jobs submitted from {clock.at(max(split.judge_s, split.warm_s))};"
-        f" warm-up: before {clock.at(split.warm_s)}."
+        f"Judged: jobs submitted from {clock.format(max(split.judge_s, split.warm_s))};"
+        f" warm-up: before {clock.format(split.warm_s)}."
     ]
     if report.opens_s:
-        notes.append(f"Until {clock.at(report.opens_s)} jobs run as recorded.")
+        notes.append(f"Until {clock.format(report.opens_s)} jobs run as recorded.")
     if report.repeats > 1:
         low, high = report.judged.low, report.judged.high
         notes.append(

@@ -58,7 +58,7 @@ def draw() -> None:
                 "95 % of jobs start within (min)", 0.0, 1e6, 60.0, key="quotas_min", width=240
             )
             is_clicked = st.button("Find quotas", key="quotas_find", type="primary")
-        scenario = study.repeated(study.titles.index(title))[0]
+        scenario = study.policy_scenarios(study.titles.index(title))[0]
         is_stored = _RESULT in st.session_state and st.session_state[_RESULT][0] == (
             scenario,
             minutes,

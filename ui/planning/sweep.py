@@ -14,7 +14,7 @@ from sim.errors import TrainyardError
 from sim.metrics.registry import COLUMNS
 from trainyard.library import library
 from trainyard.results import outcomes
-from trainyard.results.compare import FEWEST_REPEATS
+from trainyard.results.bootstrap import MIN_REPEATS
 from trainyard.runs.frames import policies_to_draw as first_drawn
 from trainyard.study.sweep import Sweep, SweepPoint
 from trainyard.sweeps import sentences, tables
@@ -175,9 +175,9 @@ def _certainty_text(findings: SweepFindings, metric: str) -> str:
     repeats = findings.sweep.study.repeats
     if tables.repeats_are_equal(findings.rows, metric):
         return _EQUAL
-    if repeats < FEWEST_REPEATS:
+    if repeats < MIN_REPEATS:
         return (
-            f"{plural(repeats, 'run')} per point. At least {FEWEST_REPEATS} repeats show the"
+            f"{plural(repeats, 'run')} per point. At least {MIN_REPEATS} repeats show the"
             " uncertainty."
         )
     return (
@@ -242,7 +242,7 @@ def _draw_point_choice(findings: SweepFindings) -> None:
             icon=":material/push_pin:",
             help="Replaces your scenario by this point and opens Compare.",
         ):
-            state.session().open(findings.sweep.at(points[index]))
+            state.session().open(findings.sweep.study_at(points[index]))
             st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 

@@ -92,7 +92,7 @@ def _node_setting(lever: axes.Lever, groups: int) -> Setting:
 
 
 def _fit_range(setting: Setting) -> Setting:
-    """Return a setting whose range contains its current value on a step."""
+    """Return a setting with its current value on a step of its range."""
     if setting.low <= setting.now <= setting.high:
         remainder = (setting.now - setting.low) % setting.step
         return replace(

@@ -158,8 +158,7 @@ def apply_rested() -> None:
 def _takes_long(study: Study) -> bool:
     """Return True if running a study takes long enough to ask first."""
     pool = server.pool()
-    estimated = estimate.estimate(study, pool.store, pool.costs, pool.workers)
-    return bool(estimated.large)
+    return bool(estimate.estimate(study, pool.store, pool.costs, pool.workers).large)
 
 
 def preview_view(
@@ -223,7 +222,7 @@ def _current_preview(
         if last.compared and set(last.compared.report.labels) <= set(compared.report.labels):
             # The previewed policies are stored now; the others still run.
             assert last.before is not None, "stored results were drawn before"
-            return replace(last, compared=with_earlier(compared.seen(window), last.before))
+            return replace(last, compared=with_earlier(compared.with_window(window), last.before))
     looks = (window, group)
     if not is_current or last is None or last.looks != looks:
         last = _request_preview(study, _last_complete(compared, last), looks, window, group)

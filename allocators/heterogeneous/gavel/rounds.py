@@ -217,7 +217,7 @@ def _realign(values: NDArray[Any], at: Ints, new: Ints, fill: float) -> NDArray[
     return carried
 
 
-_MOST_SEEN = 10_000
+_MAX_SEEN = 10_000
 
 
 class Kinds:
@@ -298,7 +298,7 @@ class Kinds:
         """Return the column of the type on which a grant holds exactly one gang, or -1."""
         entry = self._seen.get(grant.key)
         if entry is None or entry[0] is not grant or entry[1] is not demand:
-            if len(self._seen) > _MOST_SEEN:
+            if len(self._seen) > _MAX_SEEN:
                 self._seen.clear()
             entry = self._seen[grant.key] = grant, demand, self._whole_gang_column(grant, demand)
         return entry[2]
@@ -572,7 +572,7 @@ class RoundPlacement:
         key = tuple(sorted(nodes)), demand.key
         grant = self._spread.get(key)
         if grant is None:
-            if len(self._spread) >= _MOST_SEEN:
+            if len(self._spread) >= _MAX_SEEN:
                 self._spread.clear()
             grant = self._spread[key] = Grant(
                 (Gang(Part(key[0], (1,) * len(nodes), 1, demand.cpus, demand.mem_gb)),)

@@ -476,8 +476,8 @@ class Hadar(Allocator):
             return ()
         return (
             (
-                f"hadar chose no GPU types: all GPUs are {next(iter(self._types))}, so it only"
-                " chose who runs in each round, and where."
+                f"hadar chose no GPU types: all GPUs are {next(iter(self._types))}. It only chose"
+                " the jobs of each round and their nodes."
             ),
         )
 

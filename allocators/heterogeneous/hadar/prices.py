@@ -9,7 +9,7 @@ import numpy as np
 from sim.contract import Floats, Ints
 
 UTILITIES: Final = ("auto", "effective_throughput_normalised", "raw", "jct", "makespan", "ftf")
-LEAST_RATIO: Final = 1e-12
+MIN_RATIO: Final = 1e-12
 """Least ratio of the lowest to the highest price; the largest is a half."""
 
 
@@ -150,7 +150,7 @@ def price_bounds(
     lowest = utility.utilities(horizon_s) / (4 * eta * slowest_s * queue.gangs)
     most = np.where(runs, highest[:, None], 0.0).max(axis=0)
     least = np.where(runs, lowest[:, None], np.inf).min(axis=0)
-    return np.clip(np.where(np.isinf(least), 0.0, least), LEAST_RATIO * most, most / 2), most
+    return np.clip(np.where(np.isinf(least), 0.0, least), MIN_RATIO * most, most / 2), most
 
 
 def price_steps(least: float, most: float, gpus: int) -> list[float]:

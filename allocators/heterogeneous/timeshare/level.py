@@ -20,12 +20,12 @@ and non-decreasing in the level.
 
 _EXACT: Final = 1e-9  # distance of value and bound at which to stop, relative to the bound
 _SMALL: Final = 1e-3  # that distance is relative to at least this part of the first bound
-_MOST_ROUNDS: Final = 500
+_MAX_ROUNDS: Final = 500
 _BELOW: Final = 0.99
 _FULL: Final = 1e-7
 _ROUNDING: Final = 1e-13
-_MOST_STEPS: Final = 200
-_PIVOTS, _MOST_PIVOTS = 20, 200  # per round: by the best gain; in all
+_MAX_STEPS: Final = 200
+_PIVOTS, _MAX_PIVOTS = 20, 200  # per round: by the best gain; in all
 _NO_GAIN: Final = 1e-12
 _NOISE: Final = 1e-14
 _PIVOT: Final = 1e-9
@@ -106,7 +106,7 @@ def highest(market: FrontierMarket, goal: Goal, start: Start, prices: Sequence[F
     def ask(tried: Floats, low: float) -> list[_Column]:
         """Return the columns at given prices."""
         nonlocal high
-        high, mix, used = _bound(market, goal.need, high, tried)
+        high, mix, used = _find_affordable_level(market, goal.need, high, tried)
         columns = [_Column(high, used, high, mix)]
         if goal.steep:
             level = low + _BELOW * (high - low)
@@ -118,7 +118,7 @@ def highest(market: FrontierMarket, goal: Goal, start: Start, prices: Sequence[F
     return _generate(market, ask, start, prices or [requested_gpus / requested_gpus.sum()])
 
 
-def _bound(
+def _find_affordable_level(
     market: FrontierMarket, need: Need, high: float, prices: Floats
 ) -> tuple[float, FrontierPoint, Floats]:
     """Return the level at which all needs cost as much as all GPUs, its mix, and the GPUs used.
@@ -127,7 +127,7 @@ def _bound(
     """
     frontier = market.frontier(prices)
     for _ in range(
-        _MOST_STEPS
+        _MAX_STEPS
         # Newton's method from above on a convex function never overshoots the root
     ):
         needed, growth = need(high)
@@ -204,7 +204,7 @@ def _generate(
     round_of_column = [-1]  # the round of each column; -1 = the start
     master.add(columns[0])
     bound, value, least, best = np.inf, -np.inf, 0.0, 0
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         tried = todo.pop()
         rounds.append(tried)
         new_columns = ask(tried, master.value)
@@ -292,7 +292,7 @@ class _Master:
         matrix, values = self._matrix[:, : self._count], self._values[: self._count]
         largest, basis = float(np.abs(values).max()), self._basis
         inverse = self._inverse
-        for pivot in range(_MOST_PIVOTS):
+        for pivot in range(_MAX_PIVOTS):
             if inverse is None:
                 try:
                     inverse = np.asarray(np.linalg.inv(matrix[:, basis]), np.float64)

@@ -130,7 +130,7 @@ def _type_fractions(problem: Problem) -> Floats:
     return parts
 
 
-def isolated(problem: Problem) -> Shares:
+def isolated_shares(problem: Problem) -> Shares:
     """Return the shares that give every job an equal part of the GPUs of every type.
 
     Notes
@@ -143,8 +143,8 @@ def isolated(problem: Problem) -> Shares:
 
 
 def isolated_rates(problem: Problem) -> Floats:
-    """Return iterations per second under `isolated`, for finish-time fairness."""
-    return progress(problem, isolated(problem).x)
+    """Return iterations per second under `isolated_shares`, for finish-time fairness."""
+    return progress(problem, isolated_shares(problem).x)
 
 
 def agnostic(rates: Floats, reference: int | None = None) -> Floats:

@@ -20,8 +20,8 @@ from allocators.heterogeneous.timeshare.problem import (
     Ints,
     Problem,
     Shares,
-    isolated,
     isolated_rates,
+    isolated_shares,
     normal_rates,
     per_job,
     progress,
@@ -35,7 +35,7 @@ _INSIDE: Final = 0.99  # part of a unit by which an interior point is moved back
 
 
 class Rows(NamedTuple):
-    """Numbers for all rows: those of each job, of shape (jobs, rows), and those of GPU types."""
+    """Values of all constraint rows: `own` of shape (jobs, rows), `gpus` by GPU type."""
 
     own: Floats
     gpus: Floats
@@ -131,7 +131,7 @@ def product(a: Rows, b: Rows, *, curved: bool) -> Rows:
 
 
 def quotient(by: Rows, a: Rows, *, curved: bool) -> Rows:
-    """Return the rows whose `product` with `by` is `a`."""
+    """Return a divided by `by`, the inverse of `product`."""
     own = a.own / by.own
     if curved:
         u, v = by.own[:, -CURVED_ROWS:], a.own[:, -CURVED_ROWS:]
@@ -182,12 +182,12 @@ def inverse_max_step(at: Rows, change: Rows, *, curved: bool) -> float:
 _ROUNDS_OF_SCALING: Final = 3
 _TINY: Final = 1e-6
 _TOLERANCE: Final = 1e-8
-_MOST_STEPS: Final = 100
+_MAX_STEPS: Final = 100
 _PART: Final = 0.99  # of the way to the boundary that a step goes
 _LEAST, _LONGEST = 1e-6, 0.999
-_LEAST_CENTRING: Final = 1e-4
+_MIN_CENTRING: Final = 1e-4
 _REFINED: Final = 1e-9  # relative error of a right-hand side at which refinement stops
-_MOST_REFINEMENTS: Final = 9
+_MAX_REFINEMENTS: Final = 9
 _REFINES: Final = 6  # each refinement must lower the error by this factor, or it is the last
 
 
@@ -325,7 +325,7 @@ class Scaling:
         def step(right: BlockColumns, below: Rows) -> tuple[BlockColumns, Rows]:
             x, z = once(right, below)
             before = np.inf
-            for _ in range(_MOST_REFINEMENTS):
+            for _ in range(_MAX_REFINEMENTS):
                 missed = right.plus(cone.transpose_times(z), -1.0)
                 short = below.plus(cone.times(x), -1.0).plus(self.twice(z))
                 error = norm(missed) / (1 + norm(right))
@@ -410,7 +410,7 @@ def _follow_path(cone: Cone) -> Floats:
     s, dual = nothing.plus(z, -1.0), step(minus, nothing)[1]
     at = _Point(cone, x, move_inside(s, curved=curved), move_inside(dual, curved=curved))
     degree = even.own.size + len(even.gpus) + 1 - (CURVED_ROWS - 1) * len(even.own) * curved
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         missed = at.residuals()
         if at.is_end(missed):
             break
@@ -443,7 +443,7 @@ def _advance(at: _Point, missed: Residuals, minus: BlockColumns, degree: int) ->
     primal = Rows(-dual.own - middle.own, -dual.gpus - middle.gpus)
     other = -kappa - kappa / tau * more
     far = _step_length(middle, (primal, dual), (tau, more, kappa, other), curved=curved)
-    centring = min(max((1 - far) ** 3, _LEAST_CENTRING), 1.0)
+    centring = min(max((1 - far) ** 3, _MIN_CENTRING), 1.0)
 
     wanted = product(middle, middle, curved=curved).plus(product(primal, dual, curved=curved))
     wanted = wanted.plus(unit(wanted, curved=curved), -centring * mean)
@@ -546,7 +546,7 @@ def finish_time_fairness(problem: Problem) -> Shares:
     x = _solve_shares(problem, jobs, program)
     rates = progress(problem, x)[jobs]
     if not (rates > 0).all():
-        x = isolated(problem).x
+        x = isolated_shares(problem).x
         rates = progress(problem, x)[jobs]
     return Shares(x, float(((age_s[jobs] + left[jobs] / rates) / whole_s).max()))
 

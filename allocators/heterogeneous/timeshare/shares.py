@@ -19,7 +19,7 @@ from allocators.heterogeneous.timeshare.problem import (
     Floats,
     Problem,
     Shares,
-    isolated,
+    isolated_shares,
     normal_rates,
     per_job,
     progress,
@@ -31,7 +31,7 @@ from allocators.heterogeneous.timeshare.water import water_filling
 _INSIDE: Final = 1e-4  # relative reduction of the floors, so that the feasible set has an interior
 # Tolerance of slack x price = 1; shares of time are then accurate to a third of a percent.
 _CENTRED: Final = 0.01
-_MOST_STEPS: Final = 60
+_MAX_STEPS: Final = 60
 _BOUNDARY: Final = 0.95  # largest part of the way to the nearest limit in one step
 _CHEAP: Final = 0.1  # first prices are those of limits with at least this slack
 _FEW: Final = 32  # up to so many jobs one dense matrix is faster than operations on columns
@@ -73,7 +73,7 @@ def analytic_center(market: FrontierMarket, floor: Floats, start: Floats) -> Flo
     left = np.concatenate((x[runs], 1 - np.add.reduce(x), speed, market.devices - x @ market.gangs))
     prices = 1.0 / np.maximum(left, _CHEAP)
     balance = (_dense_balance if len(floor) <= _FEW else _column_balance)(rates, runs, market.gangs)
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         give, free = left / prices, 1.0 / prices
         new_prices = balance(give, free)
         more, dearer = free - give * new_prices, new_prices - prices
@@ -160,7 +160,7 @@ NO_DEADLINES: Final = (
     "At times not all deadlines could be met; shares of time were then computed without any."
 )
 _GOOD: Final = 1e-4
-_SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05
+_MIN_PERIOD_S, _MAX_PERIOD_S, _CLOSE = 100.0, 1e6, 1.05
 
 
 def max_min(problem: Problem) -> Shares:
@@ -210,8 +210,8 @@ def finish_time_fairness(problem: Problem) -> Shares:
     -----
     The value is the largest ``(age_s + left / throughput) / (isolated_s + left / isolated rate)``.
     Weights and jobs without work left do not count. No bisection is needed: the throughput for a
-    ratio is a convex function of its inverse, which serves as the level. `isolated` is always
-    feasible and is the start.
+    ratio is a convex function of its inverse, which serves as the level. The start is
+    `isolated_shares`, which is always feasible.
     """
     market = FrontierMarket.from_problem(problem)
     left, age_s, alone_s = (
@@ -220,7 +220,7 @@ def finish_time_fairness(problem: Problem) -> Shares:
     )
     if not left.any():
         return Shares(np.zeros(problem.rates.shape), 0.0)
-    counts, alone = left > 0, isolated(problem).x
+    counts, alone = left > 0, isolated_shares(problem).x
     start, rates = alone[market.jobs[:, None], market.types], progress(problem, alone)[market.jobs]
     whole_s = np.where(counts, alone_s + left / rates, 1.0)
     relative_left = left / market.fastest  # seconds on the fastest type
@@ -308,7 +308,7 @@ OBJECTIVES: Final[Mapping[str, Callable[[Problem], Shares]]] = MappingProxyType(
         "cost": cost,
         "cost_slo": cost_slo,
         "fifo": fifo,
-        "isolated": isolated,
+        "isolated": isolated_shares,
         "proportional": proportional,
         "water_filling": water_filling,
     }
@@ -372,7 +372,7 @@ def _raise_level(
 
 def _bisect_time(shortest_s: float) -> float:
     """Return the time at which upstream's bisection ends, given the shortest feasible time."""
-    low, high, most, enough = _SHORTEST_S, _LONGEST_S, _LONGEST_S, inf
+    low, high, most, enough = _MIN_PERIOD_S, _MAX_PERIOD_S, _MAX_PERIOD_S, inf
     while enough == inf:
         while _CLOSE * low < high:
             middle = (low + high) / 2

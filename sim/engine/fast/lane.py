@@ -39,7 +39,7 @@ from sim.trace import Trace
 
 _INSTANTS_PER_REPORT: Final = 1 << 16
 """Instants between two progress reports."""
-_MOST_SPOTS: Final = 1 << 29
+_MAX_SPOTS: Final = 1 << 29
 _MAX_CLOSE_ARRIVALS: Final = 100_000
 """Submissions within as many microseconds that would look like a stuck clock."""
 
@@ -109,13 +109,13 @@ def _machine_obstacles(
     yield "nodes of one GPU type differ in their partitions", len(set(kinds)) < len(kinds)
     limited = any(_has_limits(cluster, pools, demand) for demand in demands.unique)
     yield "cores or memory are limited", limited
-    yield "gangs are too large", most_spots(demands, pools) > _MOST_SPOTS
+    yield "gangs are too large", most_spots(demands, pools) > _MAX_SPOTS
 
 
 def _preemption_obstacles(
     trace: Trace, pools: Sequence[NodePool], overheads: Overheads
 ) -> Iterator[tuple[str, bool]]:
-    """Yield (reason, holds) pairs for runs whose preemption the loops do not support."""
+    """Yield (reason, holds) pairs for preemption that the loops do not support."""
     yield "jobs are stopped, and nodes differ in their type", len(pools) > 1
     costs = overheads.start_s or overheads.restart_s or overheads.overlap_s
     yield "jobs are stopped, and a start or a restart takes time", bool(costs)

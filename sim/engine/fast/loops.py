@@ -280,7 +280,7 @@ def start_in_order(run: Run, jobs: JobArrays, room: Room, now_s: float) -> bool:
 
 
 def mark_open_lanes(run: Run, jobs: JobArrays, room: Room, freed: bool) -> None:
-    """Mark the lanes whose first job may fit now.
+    """Mark the lanes with a first job that may fit now.
 
     Lanes that are no longer empty or, if GPUs were freed, all.
     """

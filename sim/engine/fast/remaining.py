@@ -24,7 +24,7 @@ from sim.engine.fast.order import (
 _LOST = -1.0
 _PATIENCE_S = 1 / 64
 _PAUSE_S = 1.0
-_MOST_STEPS = 1e12  # above this the remainder of a division is not exact
+_MAX_STEPS = 1e12  # above this the remainder of a division is not exact
 _HALFWAY = 0.1
 
 
@@ -109,7 +109,7 @@ def is_halfway(order: Order, job: int) -> bool:
     It is then rounded up at one time and down at another.
     """
     steps = order.key[KEY * job] / order.times.pace / STEP_S
-    return bool(steps > _MOST_STEPS or abs(steps % 1.0 - 0.5) < _HALFWAY)
+    return bool(steps > _MAX_STEPS or abs(steps % 1.0 - 0.5) < _HALFWAY)
 
 
 def reestimate_late_jobs(run: Run, jobs: JobArrays, order: Order, now_s: float) -> None:

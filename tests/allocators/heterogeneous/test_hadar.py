@@ -12,7 +12,7 @@ import pytest
 
 from allocators.heterogeneous.hadar.policy import Hadar, PartialPlan, RoundMarket
 from allocators.heterogeneous.hadar.prices import (
-    LEAST_RATIO,
+    MIN_RATIO,
     UTILITIES,
     PayoffFunction,
     QueueSizes,
@@ -112,7 +112,7 @@ def test_bounds_by_hand() -> None:
     assert most == pytest.approx([0.5, 0])
 
 
-@pytest.mark.parametrize(("eta", "ratio"), [(1e9, LEAST_RATIO), (1e-9, 0.5)])
+@pytest.mark.parametrize(("eta", "ratio"), [(1e9, MIN_RATIO), (1e-9, 0.5)])
 def test_the_lowest_price_stays_within_its_bounds(eta: float, ratio: float) -> None:
     queue = two_jobs()
     least, most = price_bounds(

@@ -309,7 +309,7 @@ def test_a_search_that_is_cut_short_says_so_and_can_be_carried_out(
 ) -> None:
     problem = drawn(8, 30)
     assert not objective(problem).note
-    monkeypatch.setattr(_level, "_MOST_ROUNDS", 2)
+    monkeypatch.setattr(_level, "_MAX_ROUNDS", 2)
     found = objective(problem)
     assert "given up within" in found.note
     assert_possible(problem, found.x)
@@ -320,7 +320,7 @@ def test_water_filling_takes_the_general_solver_where_the_search_is_cut_short(
 ) -> None:
     problem = drawn(8, 12)
     exact = progress(problem, water_filling(problem).x)
-    monkeypatch.setattr(_level, "_MOST_ROUNDS", 2)
+    monkeypatch.setattr(_level, "_MAX_ROUNDS", 2)
     np.testing.assert_allclose(progress(problem, water_filling(problem).x), exact, rtol=2e-3)
 
 

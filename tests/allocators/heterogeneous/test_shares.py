@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from allocators.heterogeneous.timeshare.problem import (
     Problem,
     agnostic,
-    isolated,
     isolated_rates,
+    isolated_shares,
     normal_rates,
     progress,
     proportional,
@@ -168,7 +168,7 @@ def test_references_differ() -> None:
     problem = Problem(np.array([[4.0, 1.0], [2.0, 1.0]]), np.array([2, 1]), np.array([1, 3]))
     np.testing.assert_allclose(proportional(problem).x, [[0.25, 0.75], [0.25, 0.75]])
     np.testing.assert_allclose(normal_rates(problem), [1.75, 1.25])
-    np.testing.assert_allclose(isolated(problem).x, [[0.25, 0.75], [0.25, 0.75]])
+    np.testing.assert_allclose(isolated_shares(problem).x, [[0.25, 0.75], [0.25, 0.75]])
     np.testing.assert_allclose(
         isolated_rates(problem._replace(devices=np.array([1, 1]))), [1.25, 1.5]
     )

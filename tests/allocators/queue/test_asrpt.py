@@ -58,7 +58,7 @@ def held(result: RunResult, job: int) -> dict[int, int]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_jobs_start_in_the_order_in_which_the_imagined_machine_completes_them() -> None:
+def test_jobs_start_in_the_order_in_which_the_virtual_machine_completes_them() -> None:
     # Two GPUs, so the machine needs 6, 2 and 5 s for them. Job 0 until 1, job 1 until 3; then jobs
     # 0 and 2 have 5 each, job 0 goes first: 8, and job 2: 13. Job 2 waits for job 0 until 14.
     assert gantt(run(trace_of([(0, 2, 6), (1, 1, 4), (2, 1, 10)]), "1x2:v100")).splitlines() == [
@@ -321,7 +321,7 @@ def placed(how: str, free: list[int], gpus: int) -> dict[int, int]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_the_imagined_machine_is_as_fast_as_the_gpus_in_service() -> None:
+def test_the_virtual_machine_is_as_fast_as_the_gpus_in_service() -> None:
     # 20 GPU-seconds on two GPUs: 8 are done at 4, when node 1 goes, 12 at 8, when it is back, the
     # rest at 12.
     assert starts(
@@ -405,7 +405,7 @@ def test_inside_a_partition_every_part_has_a_machine_of_its_own() -> None:
 
 
 def test_what_cannot_be_predicted_is_nobodys_hindrance() -> None:
-    # An estimator that knows no speed of job 0: it comes last on the imagined machine, and first in
+    # An estimator that knows no speed of job 0: it comes last on the virtual machine, and first in
     # the queue when nothing else is there.
     class Blind(Asrpt):
         def allocate(self, view: Any, /) -> Plan:

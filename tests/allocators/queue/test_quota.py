@@ -118,7 +118,7 @@ def test_without_a_table_teams_have_equal_parts() -> None:
     result = run(ROWS, "1x8:v100", borrow=False)
     assert starts(result) == [0, 100, 10, 200]
     assert result.remarks[0].startswith(
-        "quota was given no table: the teams of column vc have 4 GPUs each."
+        "quota has no table: the teams of column vc have 4 GPUs each."
     )
 
 

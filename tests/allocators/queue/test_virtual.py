@@ -1,4 +1,4 @@
-"""The imagined machine of A-SRPT."""
+"""The virtual machine of A-SRPT."""
 
 from __future__ import annotations
 

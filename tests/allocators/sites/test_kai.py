@@ -53,9 +53,9 @@ def test_shares_sum_to_what_is_there_or_asked_for() -> None:
         shares = fair_shares(total, asks)
         case = (total, asks, shares)
         if sum([ask.deserved for ask in asks]) <= total:
-            assert sum(shares) == pytest.approx(min(total, sum(ask.wanted for ask in asks))), case
+            assert sum(shares) == pytest.approx(min(total, sum(ask.capped for ask in asks))), case
         for ask, share in zip(asks, shares, strict=True):
-            assert min(ask.deserved, ask.wanted) - 1e-9 <= share <= ask.wanted + 1e-9, case
+            assert min(ask.deserved, ask.capped) - 1e-9 <= share <= ask.capped + 1e-9, case
 
 
 def test_past_usage_takes_from_a_part() -> None:

@@ -19,7 +19,7 @@ FIVE = Timeline(five(), cluster_of())
 
 
 def few_bins(monkeypatch: pytest.MonkeyPatch, bins: int) -> None:
-    monkeypatch.setattr(held, "MOST_BINS", bins)
+    monkeypatch.setattr(held, "MAX_BINS", bins)
 
 
 def test_means_of_bins_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from sim.errors import ParameterError
 from sim.metrics import bins_for, integral, reduce_frame, reduce_steps
-from sim.metrics.steps import MOST_POINTS, accumulate, merge_intervals
+from sim.metrics.steps import MAX_POINTS, accumulate, merge_intervals
 
 T = np.array([0.0, 1, 3, 4, 8])
 V = np.array([2.0, 4, 0, 1, 0])  # 2 on 0..1, 4 on 1..3, 0 on 3..4, 1 on 4..8, then 0
@@ -98,7 +98,7 @@ def test_frames_are_reduced_column_by_column() -> None:
 
 
 def test_bins_share_a_budget() -> None:
-    assert bins_for(1) == MOST_POINTS - 1
+    assert bins_for(1) == MAX_POINTS - 1
     assert bins_for(48, 24_000) == 499
     assert 48 * (bins_for(48, 24_000) + 1) == 24_000
     assert bins_for(100_000) == 100

@@ -14,7 +14,7 @@ from sim.cluster import Cluster
 from sim.contract import Demand
 from sim.metrics.room import RoomNeeds, has_spread_jobs, room
 from sim.metrics.timeline import Timeline
-from sim.metrics.why import MOST_PIECES, JobCase, Piece, _earlier_waiting, causes, reasons, waits
+from sim.metrics.why import MAX_PIECES, JobCase, Piece, _earlier_waiting, causes, reasons, waits
 from sim.result import RunResult
 from tests.properties.runs import mixed_cluster, rough_run
 from tests.sim.metrics.metrics_cases import Held, Job, outages_of, run_of
@@ -296,7 +296,7 @@ def test_many_waits_are_summed_up() -> None:
         decisions=decided(*np.arange(40) * 10.0),
     )
     made = found(result, 0, wanted(4))
-    assert len(made) == MOST_PIECES
+    assert len(made) == MAX_PIECES
     assert (made[-1].waits, made[-1].waited_s) == (13, 130.0)
     assert (made[-2].t0, made[-2].t1) == (390.0, 450.0)
     assert sum(piece.waited_s for piece in made) == 19 * 10 + 60
@@ -417,7 +417,7 @@ def test_parts_are_exactly_the_waits() -> None:
         assert np.append(t0[0], t0[gaps + 1]).tolist() == periods.t0.tolist()
         assert np.append(t1[gaps], t1[-1]).tolist() == periods.t1.tolist()
         made = reasons(JobCase(line, need, job))
-        assert len(made) <= MOST_PIECES
+        assert len(made) <= MAX_PIECES
         assert sum(piece.waited_s for piece in made) == pytest.approx(line.waited_s[job])
 
 

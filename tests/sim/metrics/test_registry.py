@@ -176,7 +176,7 @@ def test_a_group_of_all_jobs_has_the_metrics_of_the_run(tiny: RunFacts) -> None:
 def test_a_group_of_some_jobs_has_the_metrics_of_the_run_on_those_jobs() -> None:
     result, trace, cluster = five(), trace_of(FIVE), cluster_of()
     mask = np.array([False, False, True, True, False])
-    group = compute_from_jobs(JobFacts(result.jobs, result.end_s, mask), known=["lost_work"])
+    group = compute_from_jobs(JobFacts(result.jobs, result.end_s, mask), computed=["lost_work"])
     found = summary(result, trace, cluster, Measure(first_job=2, last_job=3))
     assert "lost_work" not in group
     # Of the two, one takes 210 - 20 s and holds GPUs for 120 s of it, the other is impossible.

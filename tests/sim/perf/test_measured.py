@@ -99,7 +99,7 @@ def test_cleaning_by_hand() -> None:
         "mine,m,8,2,consolidated,8",
         "k80,m,8,8,consolidated,4",
     ]
-    clean = read_profile(table(*rows, "v100,m,8,8,consolidated,1"), "x").cleaned()
+    clean = read_profile(table(*rows, "v100,m,8,8,consolidated,1"), "x").clean()
     found = {(key.gpu_type, key.gpus): row.together for key, row in clean.rows.items()}
     # V100 is raised to P100 with one GPU (3) and four (5, then 6 as four are no slower than two); 0
     # stays; unknown types are compared with themselves only.
@@ -108,13 +108,13 @@ def test_cleaning_by_hand() -> None:
         ("k80", 8): 4,
     }  # fmt: skip
     assert clean.find("m", 8, 2, "p100") == Measured(6, 6)
-    assert clean.cleaned().rows.keys() == clean.rows.keys()
+    assert clean.clean().rows.keys() == clean.rows.keys()
     assert clean.name == "x, cleaned"
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_cleaned_tables_are_monotone_and_keep_zeros_and_gaps(name: str) -> None:
-    raw, clean = built_in(name), built_in(name).cleaned()
+    raw, clean = built_in(name), built_in(name).clean()
     changed = 0
     for key, row in clean.rows.items():
         before = raw.rows[key]

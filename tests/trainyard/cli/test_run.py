@@ -1037,10 +1037,7 @@ def test_a_baseline_that_cannot_run_is_said_to_be_replaced(call: Call) -> None:
     )
     assert code == 0
     also = json.loads(out)["headline"]["also"]
-    assert (
-        also[-1]
-        == "Compared with fifo, because greedy_elastic, the baseline chosen, cannot run here."
-    )
+    assert also[-1] == "Compared with fifo: the chosen baseline greedy_elastic cannot run here."
     _, out, _ = call(
         "run",
         "--trace",

@@ -182,7 +182,7 @@ def test_passed_on_to_another_store_everything_is_the_same_to_the_byte(
         digests = [entry.result().digest() for entry in entries if entry is not None]
         assert len(digests) == 2
         assert digests[0] == digests[1]
-        assert store.packed(key) == other.packed(key)
+        assert store.pack_files(key) == other.pack_files(key)
     assert call("runs", "export", *known.values(), "-o", "again.zip")[0] == 0
     assert Path("again.zip").read_bytes() == Path("all.zip").read_bytes()
     # Once more changes nothing.
@@ -374,7 +374,7 @@ def test_tables_that_would_fill_the_memory_are_refused_before_they_are_read(
         raise AssertionError("a table was read")
 
     monkeypatch.setattr(pd, "read_parquet", read)
-    monkeypatch.setattr(archive, "MOST_READ_MB", 3.0)
+    monkeypatch.setattr(archive, "MAX_READ_MB", 3.0)
     other = Store(tmp_path / "other")
     # Two results of 200,000 values of 8 bytes each.
     with pytest.raises(StoreError, match="the tables of this archive have more than 3 MB"):
@@ -392,7 +392,7 @@ def test_what_is_damaged_is_exported_as_numbers_and_that_is_said(
     bad, drawn, *_ = keys = store.index.uses(study)
     for key, name in (
         (bad, "jobs.parquet"),
-        (drawn, next(name for name in store.packed(drawn) if name.startswith("chart-"))),
+        (drawn, next(name for name in store.pack_files(drawn) if name.startswith("chart-"))),
     ):
         path = store.root / "runs" / key[:2] / key / name
         path.write_bytes(b"x" * path.stat().st_size)

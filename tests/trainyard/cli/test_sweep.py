@@ -127,7 +127,7 @@ def test_a_sweep_is_a_table_with_what_failed_and_then_nothing_is_run_again(
     assert kept.code == 0
     assert kept.err.startswith("At most 27 runs of 12 jobs, about ")
     lines = out.splitlines()
-    assert lines[0].startswith("Average time to finish (id ")
+    assert lines[0].startswith("Average completion time (id ")
     assert lines[1].split() == ["trace.load", "FIFO", "SRTF", "Recorded", "schedule"]
     assert [line.split()[0] for line in lines[2:5]] == ["0.8", "1.0", "1.2"]
     assert lines[2].endswith("- (3 failed)")
@@ -183,7 +183,7 @@ def test_the_table_has_bands_and_changes_against_the_baseline(call: Call) -> Non
         assert shown == pytest.approx(
             [100 * row[name] for name in ("value", "low", "high")], abs=0.051
         )
-    assert said[0].startswith("Lowest average time to finish, of 2 points: ")
+    assert said[0].startswith("Lowest average completion time, of 2 points: ")
 
 
 def test_runs_that_fail_end_with_1_and_a_sentence_unless_their_policy_refuses(

@@ -451,7 +451,7 @@ def test_a_folder_that_others_use_keeps_its_rights(
 def test_a_database_that_goes_while_it_is_used_is_said(tmp_path: Path, how: str) -> None:
     store = Store(tmp_path / "store")
     put(store)
-    same = Store.at(store.address)
+    same = Store.open(store.address)
     for path in (tmp_path / "store").glob("library.db*"):
         path.rename(tmp_path / path.name)
     if how == "replaced":
@@ -460,7 +460,7 @@ def test_a_database_that_goes_while_it_is_used_is_said(tmp_path: Path, how: str)
         with pytest.raises(LibraryError, match=r"was removed while in use\. Restart Trainyard"):
             act()
     # What asks by the address gets one that is made anew from the files.
-    again = Store.at(store.address)
+    again = Store.open(store.address)
     assert again is not same
     assert [entry.key for entry in again.entries()] == [KEY]
 
@@ -566,7 +566,7 @@ def test_whatever_is_damaged_in_a_frame_is_one_sentence(tmp_path: Path) -> None:
 
 
 def _write(address: str, start: int) -> int:
-    store = Store.at(address)
+    store = Store.open(address)
     for at in range(start, start + 60):
         store.put_numbers(f"{at:032x}", {"x": at}, {"seed": at})
         store.index.shelve(f"owner{start}", f"s{at}", {"at": at}, "t", [f"{at:032x}"])
@@ -622,7 +622,7 @@ def test_files_behind_a_url(tmp_path: Path, trace: Trace) -> None:
     store = Store(f"file://{tmp_path / 'far'}", database=f"sqlite:///{tmp_path / 'library.db'}")
     put(store)
     digest = store.put_trace(trace)
-    again = Store.at(store.address)
+    again = Store.open(store.address)
     entry = again.get(KEY)
     assert entry is not None
     assert entry.result().digest() == result_of().digest()

@@ -9,7 +9,7 @@ import pytest
 from sim.cluster import Cluster
 from sim.params import Spec
 from tests.sim.scripted import jobs
-from trainyard.results.assumed import assumed
+from trainyard.results.assumed import assumption_sentences
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 
@@ -33,7 +33,7 @@ def said(
         Spec.parse(perf),
         overheads=Spec.parse(f"overheads:{costs}"),
     )
-    return assumed(Study(base, specs), jobs(*ROWS, **columns), summaries)
+    return assumption_sentences(Study(base, specs), jobs(*ROWS, **columns), summaries)
 
 
 def test_nothing_moves_a_plain_queue() -> None:

@@ -21,7 +21,7 @@ def left(study: Study, root: Path) -> Diagnostics:
     store = Store(root)
     trace = load_trace(study.base.trace, store)
     for at in range(len(study.allocators)):
-        for scenario in study.repeated(at):
+        for scenario in study.policy_scenarios(at):
             store_result(
                 store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace
             )

@@ -11,7 +11,7 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.results import exports, outcomes
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
@@ -21,7 +21,7 @@ from trainyard.traces.sources import load_trace
 FORMULA = "=1+1"
 
 
-def finished(study: Study, store: Store) -> Shown:
+def finished(study: Study, store: Store) -> StudyResults:
     trace = load_trace(study.base.trace, store)
     for scenario in study.scenarios():
         store_result(
@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def shown(store: Store) -> Shown:
+def shown(store: Store) -> StudyResults:
     """Two jobs of 8 GPUs on one node of 8: the long one first, 100 s, then one of 10 s that comes
     at 10 s; one with a name like a formula.
     """
@@ -56,13 +56,13 @@ def shown(store: Store) -> Shown:
     return finished(Study(base, (Spec("fifo"), Spec("srtf"))), store)
 
 
-def test_jobs_of_every_run(shown: Shown, store: Store) -> None:
+def test_jobs_of_every_run(shown: StudyResults, store: Store) -> None:
     jobs = exports.job_rows(shown, store)
     assert list(jobs.columns[:3]) == ["policy", "seed", "job_id"]
     assert list(jobs["jct_s"]) == [100.0, 100.0, 110.0, 10.0]
 
 
-def test_segments_say_when_and_where(shown: Shown, store: Store) -> None:
+def test_segments_say_when_and_where(shown: StudyResults, store: Store) -> None:
     segments = exports.segment_rows(shown, store)
     node = shown.study.base.cluster.nodes[0].name
     told = (
@@ -82,7 +82,9 @@ def test_segments_say_when_and_where(shown: Shown, store: Store) -> None:
     )
 
 
-def test_decisions_have_the_notes_of_the_policy_beside_them(shown: Shown, store: Store) -> None:
+def test_decisions_have_the_notes_of_the_policy_beside_them(
+    shown: StudyResults, store: Store
+) -> None:
     decisions = exports.decision_rows(shown, store)
     assert list(decisions.columns[:6]) == ["policy", "seed", "t_s", "changed", "waiting", "running"]
     stopped = decisions[(decisions["policy"] == shown.titles[1]) & (decisions["t_s"] == 10.0)]
@@ -110,7 +112,7 @@ def test_every_repeat_is_there_with_its_seed(store: Store) -> None:
 
 
 def test_csv_for_browsers_is_safe_and_parquet_is_exact(
-    shown: Shown, store: Store, tmp_path: Path
+    shown: StudyResults, store: Store, tmp_path: Path
 ) -> None:
     jobs = exports.job_rows(shown, store)
     text = pd.read_csv(io.StringIO(outcomes.safe_csv(jobs)))
@@ -122,6 +124,6 @@ def test_csv_for_browsers_is_safe_and_parquet_is_exact(
     assert set(exact["user"].astype(str)) == {"@a", "b"}
 
 
-def test_size_of_a_file_before_it_is_made(shown: Shown, store: Store) -> None:
+def test_size_of_a_file_before_it_is_made(shown: StudyResults, store: Store) -> None:
     text = outcomes.safe_csv(exports.segment_rows(shown, store))
     assert exports.csv_mb(shown, "segments") == pytest.approx(len(text) / 1e6, rel=0.5)

@@ -13,7 +13,7 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from trainyard.results import details
 from trainyard.results.outcomes import gather
-from trainyard.runs.frames import _RESOURCE_BINS, MOST_SHOWN, chart_frames, type_frames
+from trainyard.runs.frames import _RESOURCE_BINS, MAX_SHOWN, chart_frames, type_frames
 from trainyard.runs.run import run, run_to_store, scenario_key
 from trainyard.store import Store, StoreError
 from trainyard.store.profiles import build_model
@@ -119,11 +119,11 @@ def test_a_page_with_six_policies_stays_within_its_points() -> None:
     allocation = frames["allocation"].drop(columns="t_s").size + len(frames["capacity"])
     # Only one of the figures of GPU types is there at a time; the largest has a curve for every
     # policy.
-    drawn = max(MOST_SHOWN * len(more["fairness"]), len(more["types"]) * types)
+    drawn = max(MAX_SHOWN * len(more["fairness"]), len(more["types"]) * types)
     assert len(more["fairness"]) == 200
     # Nor more than one of what is behind the numbers: cores held, used and there under every
     # policy, or a thousand sizes.
-    behind = MOST_SHOWN * 3 * (_RESOURCE_BINS + 1)
+    behind = MAX_SHOWN * 3 * (_RESOURCE_BINS + 1)
     assert behind > 1000
-    assert MOST_SHOWN * per_policy + len(frames["capacity"]) + allocation + drawn + behind <= 32_000
+    assert MAX_SHOWN * per_policy + len(frames["capacity"]) + allocation + drawn + behind <= 32_000
     assert np.isfinite(more["fairness"]["rho"]).all()

@@ -10,7 +10,7 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard.results import groups, meaning, outcomes
 from trainyard.results.compare import Outcome
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.study import Study
@@ -37,7 +37,7 @@ def jobs_of(gpus: list[int], ideal_s: list[float]) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+def shown(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
     """Three policies on twelve jobs, three repeats with sizes believed at random."""
     store = Store(tmp_path_factory.mktemp("groups") / "store")
     tiny = start.sample_study("tiny")
@@ -45,14 +45,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     study = Study(base, (Spec("fifo"), Spec("srtf"), Spec("las")), repeats=3)
     trace = load_trace(study.base.trace)
     for at in range(len(study.allocators)):
-        for scenario in study.repeated(at):
+        for scenario in study.policy_scenarios(at):
             store_result(
                 store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace
             )
     return outcomes.gather(study, store)
 
 
-def trace_and_jobs(shown: Shown) -> tuple[Trace, pd.DataFrame]:
+def trace_and_jobs(shown: StudyResults) -> tuple[Trace, pd.DataFrame]:
     return load_trace(shown.study.base.trace), shown.entries[0][0].jobs()
 
 
@@ -91,7 +91,7 @@ def test_many_users_are_capped_and_said() -> None:
 
 
 def test_means_of_groups_are_those_of_their_jobs(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
+    shown: StudyResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(meaning, "MIN_JOBS_IN_GROUP", 0)
     monkeypatch.setattr(meaning, "MIN_JOBS", 0)
@@ -122,7 +122,7 @@ def test_means_of_groups_are_those_of_their_jobs(
     assert table.loc[(table["label"] != shown.titles[1]).to_numpy(), "low"].isna().all()
 
 
-def test_waits_of_groups_are_shorter_than_completion_times(shown: Shown) -> None:
+def test_waits_of_groups_are_shorter_than_completion_times(shown: StudyResults) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["length"]
     jct, wait = (
         groups.group_means(shown, way, shown.titles[:2], what) for what in groups.GROUP_METRICS
@@ -134,12 +134,12 @@ def test_waits_of_groups_are_shorter_than_completion_times(shown: Shown) -> None
 
 
 def test_jobs_that_one_policy_did_not_complete_are_left_out(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
+    shown: StudyResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["size"]
     whole = outcomes.outcome
 
-    def dropping(of: Shown, at: int) -> Outcome:
+    def dropping(of: StudyResults, at: int) -> Outcome:
         made = whole(of, at)
         return replace(made, measured=(np.arange(12) > 0, *made.measured[1:])) if at == 2 else made
 
@@ -157,7 +157,7 @@ def test_the_finding_is_the_largest_gain_and_the_largest_loss() -> None:
         == "Against A, mean JCT falls most under B for 1 GPU: −50\u202f%; it rises most under C for"
         " 8 GPUs: 5.0 times."
     )
-    assert found.note("A", " (2 repeats together)").endswith(
+    assert found.caption("A", " (2 repeats together)").endswith(
         "policies (2 repeats together). 1 job that not every policy completed is left out."
     )
     none = groups.Grouped(found.table.assign(change=0.0), 0)
@@ -165,7 +165,7 @@ def test_the_finding_is_the_largest_gain_and_the_largest_loss() -> None:
 
 
 def test_of_few_jobs_nothing_is_told_in_per_cent(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
+    shown: StudyResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twelve jobs, seven of them on one GPU: too few in all, and with ten a group too few in
     each.
@@ -176,7 +176,7 @@ def test_of_few_jobs_nothing_is_told_in_per_cent(
     assert found.table["change"].isna().all()
     assert found.table["value"].notna().all()
     assert found.finding("FIFO", "mean JCT") == "Too few jobs in each group for percentages."
-    assert found.note("FIFO", "").endswith(
+    assert found.caption("FIFO", "").endswith(
         "Groups of fewer than 10 jobs, or of fewer than 30 in all, have no percentages."
     )
     # Twelve jobs are enough for once, and so are as many as the largest group has; the others stay.
@@ -190,14 +190,14 @@ def test_of_few_jobs_nothing_is_told_in_per_cent(
     assert some.few
 
 
-def test_without_the_baseline_nothing_is_grouped(shown: Shown) -> None:
+def test_without_the_baseline_nothing_is_grouped(shown: StudyResults) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["size"]
     alone = replace(shown, entries=((), *shown.entries[1:]))
     assert groups.group_means(alone, way, shown.titles) is None
 
 
 def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(
-    shown: Shown, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    shown: StudyResults, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(meaning, "MIN_JOBS", 1)
     said = outcomes.report(shown, Store(tmp_path_factory.mktemp("empty") / "store"))
@@ -215,7 +215,7 @@ def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(
     assert not {"makespan_s", "utilisation", "cost_held_per_job_usd"} & set(table["metric"])
 
 
-def test_a_table_of_one_group_is_about_its_jobs(shown: Shown) -> None:
+def test_a_table_of_one_group_is_about_its_jobs(shown: StudyResults) -> None:
     way = groups.groupings(*trace_and_jobs(shown))["size"]
     table, counts, said, curves = groups.compare_subset(
         shown, way.codes == 0, trace_and_jobs(shown)[0]

@@ -19,7 +19,7 @@ from trainyard.traces.sources import load_trace
 def entries(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, StoredResult]:
     store, study = Store(tmp_path_factory.mktemp("loads")), start.sample_study()
     for at in range(2):
-        scenario = study.repeated(at)[0]
+        scenario = study.policy_scenarios(at)[0]
         trace = load_trace(scenario.trace, store)
         store_result(
             store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace

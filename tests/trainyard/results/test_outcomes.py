@@ -33,7 +33,7 @@ def study() -> Study:
 
 def finish(study: Study, store: Store, places: tuple[int, ...]) -> None:
     for at in places:
-        for scenario in study.repeated(at):
+        for scenario in study.policy_scenarios(at):
             trace = load_trace(scenario.trace)
             store_result(
                 store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace
@@ -103,7 +103,7 @@ def test_the_first_that_can_run_stands_in_for_a_baseline_that_cannot(
     assert said.baseline == "FIFO"
     assert (
         said.first_headline.also[-1]
-        == "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here."
+        == "Compared with FIFO: the chosen baseline Greedy elastic cannot run here."
     )
     assert said.changes.keys() == {"SRTF"}
     # What was asked for stays.
@@ -311,7 +311,7 @@ def test_the_facts_say_how_many_rows_of_a_file_are_not_among_the_jobs(
     # 488 of 500 rows became no job; the twelve others are those of the sample.
     digest = store.put_trace(load_trace(study.base.trace), {"read": 500, "dropped": 488})
     study = replace(study, base=replace(study.base, trace=TraceSpec(f"store:{digest}")))
-    scenario = study.repeated(0)[0]
+    scenario = study.policy_scenarios(0)[0]
     trace = load_trace(scenario.trace, store)
     store_result(store, scenario_key(scenario, store), scenario, run(scenario, trace=trace), trace)
     said = outcomes.report(outcomes.gather(study, store), store)

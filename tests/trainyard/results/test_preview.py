@@ -35,7 +35,7 @@ def study(cluster: str = "2x4:v100", *policies: str) -> Study:
     return Study(base, tuple(map(Spec, policies or ("fifo", "easy", "gavel"))))
 
 
-def stored(asked: Study, store: Store) -> outcomes.Shown:
+def stored(asked: Study, store: Store) -> outcomes.StudyResults:
     trace = load_trace(asked.base.trace, store)
     for scenario in asked.scenarios():
         result = run(scenario, trace=trace, store=store, engine="kernel")
@@ -150,16 +150,16 @@ def test_the_process_stays_when_a_question_is_cancelled(previews: Previews, stor
     )
     asked = PreviewRequest(large.to_json(), store.address)
     first = previews.ask(asked, "me", large.base)
-    wait_until(lambda: first.progress or first.settled, "the answer is under way")
+    wait_until(lambda: first.progress or first.has_ended, "the answer is under way")
     first.cancel()
     last = previews.ask(PreviewRequest(study().to_json(), store.address), "me", large.base)
     assert last.wait(300)
     assert isinstance(last.result, PreviewAnswer)
-    assert first.settled
+    assert first.has_ended
     # What is overtaken before it begins never runs.
     running = previews.ask(asked, "me", large.base)
     waiting = previews.ask(asked, "me", large.base)
     waiting.cancel()
     assert waiting.state == "cancelled"
     running.cancel()
-    wait_until(lambda: running.settled, "the run ends")
+    wait_until(lambda: running.has_ended, "the run ends")

@@ -185,7 +185,7 @@ def test_a_trace_without_teams_is_said() -> None:
     frame = pd.DataFrame(
         {"job_id": ["x"], "submit_time_s": [0], "num_gpus": [1], "duration_s": [1]}
     )
-    with pytest.raises(ParameterError, match="names no teams"):
+    with pytest.raises(ParameterError, match="names no tenants"):
         column_of(Trace.of(frame))
 
 
@@ -210,6 +210,6 @@ def test_quotas_above_the_cluster_and_of_nobody_are_said() -> None:
     trace = trace_of(ROWS)
     teams = teams_of(trace, CLUSTER, [], (Quota("a", 100), Quota("z", 4)))
     assert teams.assumed == (
-        "Quotas as given. They add up to 104 GPUs, the cluster has 8. The trace has no team called"
-        " z."
+        "Quotas as given. They add up to 104 GPUs, the cluster has 8. The trace has no tenant"
+        " called z."
     )

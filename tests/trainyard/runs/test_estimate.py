@@ -39,25 +39,25 @@ def ran(policy: str | Spec, jobs: int, cpu_s: float, engine: str = "kernel") -> 
 def test_the_largest_run_of_a_policy_says_what_a_job_costs() -> None:
     costs = Costs()
     assert costs.per_job_s(Spec("fifo"), "kernel") is None
-    costs.note(ran("fifo", 12, 99.0))
+    costs.record(ran("fifo", 12, 99.0))
     assert costs.per_job_s(Spec("fifo"), "kernel") is None
-    costs.note(ran("fifo", 10_000, 2.0))
-    costs.note(ran("fifo", 1_000, 99.0))
+    costs.record(ran("fifo", 10_000, 2.0))
+    costs.record(ran("fifo", 1_000, 99.0))
     assert costs.per_job_s(Spec("fifo"), "kernel") == 2e-4
 
 
 def test_cpu_seconds_of_the_worker_count_and_not_the_wait_for_a_busy_machine() -> None:
     costs = Costs()
     # The simulation took 0.2 CPU s, the worker 0.24 with reading and writing: 240 us per job.
-    costs.note(ran("easy", 1_000, 0.2), 0.24)
+    costs.record(ran("easy", 1_000, 0.2), 0.24)
     assert costs.per_job_s(Spec("easy"), "kernel") == pytest.approx(2.4e-4)
 
 
 def test_each_engine_has_its_own_costs() -> None:
     costs = Costs()
-    costs.note(ran("fifo", 20_000, 0.1, "fast"))
-    costs.note(ran("fifo", 10_000, 1.0))
-    costs.note(ran("fifo", 9_999, 9.9, "fast"))  # too few for the fast engine
+    costs.record(ran("fifo", 20_000, 0.1, "fast"))
+    costs.record(ran("fifo", 10_000, 1.0))
+    costs.record(ran("fifo", 9_999, 9.9, "fast"))  # too few for the fast engine
     assert costs.per_job_s(Spec("fifo"), "fast") == 5e-6
     assert costs.per_job_s(Spec("fifo"), "kernel") == 1e-4
     assert costs.per_job_s(Spec("fifo"), "other") is None
@@ -65,7 +65,7 @@ def test_each_engine_has_its_own_costs() -> None:
 
 def test_a_policy_around_others_costs_what_it_holds() -> None:
     costs = Costs()
-    costs.note(ran(Spec.of("rounds", inner=Spec("fifo")), 10_000, 1.0))
+    costs.record(ran(Spec.of("rounds", inner=Spec("fifo")), 10_000, 1.0))
     other = Spec.of("fifo", backfill="first_fit")
     assert costs.per_job_s(Spec.of("rounds", inner=other), "kernel") == 1e-4
     assert costs.per_job_s(Spec.of("rounds", inner=Spec("hadar")), "kernel") is None
@@ -77,20 +77,20 @@ def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(sto
         start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf"), Spec("easy")), repeats=2
     )
     costs = Costs()
-    costs.note(ran("fifo", 1_000, 1.0))
-    costs.note(ran("srtf", 1_000, 7.0))
-    costs.note(ran("easy", 1_000, 2.0))
+    costs.record(ran("fifo", 1_000, 1.0))
+    costs.record(ran("srtf", 1_000, 7.0))
+    costs.record(ran("easy", 1_000, 2.0))
     told = estimate.estimate(study, store, costs, workers=4)
     # 12 jobs x 2 seeds x (1 + 7 + 2) ms over 4 processes = 60 ms; one run of SRTF takes 12 x 7 = 84
     # ms.
     assert told.seconds == pytest.approx(0.084)
     assert estimate.estimate(study, store, costs, workers=2).seconds == pytest.approx(0.12)
-    assert (told.jobs, told.runs, told.known, told.large) == (12, 6, True, False)
+    assert (told.jobs, told.runs, told.is_measured, told.large) == (12, 6, True, False)
     assert told.memory_gb == pytest.approx(4 * (0.15 + 12 * 2.5e-6))
     unknown = estimate.estimate(
         replace(study, allocators=(Spec("las"),), baseline=0, repeats=1), store, costs, workers=4
     )
-    assert (unknown.seconds, unknown.known) == (pytest.approx(12 * 1e-4), False)
+    assert (unknown.seconds, unknown.is_measured) == (pytest.approx(12 * 1e-4), False)
 
 
 @pytest.mark.usefixtures("kernel")
@@ -102,7 +102,7 @@ def test_a_policy_that_has_not_run_here_has_its_usual_cost(store: Store) -> None
     assert estimate.estimate(study, store, Costs(), 1).seconds == pytest.approx(12 * 5.1e-3)
     assert estimate.estimate(study, store, Costs(), 2).seconds == pytest.approx(12 * 5e-3)
     costs = Costs()
-    costs.note(ran("hadar", 1_000, 2.0))
+    costs.record(ran("hadar", 1_000, 2.0))
     assert estimate.estimate(study, store, costs, 1).seconds == pytest.approx(12 * 2.1e-3)
 
 
@@ -181,7 +181,7 @@ def test_a_policy_without_a_usual_cost_takes_a_tenth_of_a_millisecond() -> None:
     ("seconds", "memory_gb", "large"), [(59, 0.9, False), (61, 0.9, True), (5, 1.1, True)]
 )
 def test_what_is_large(seconds: float, memory_gb: float, large: bool) -> None:
-    assert Estimate(1, 1, seconds, memory_gb, known=True).large == large
+    assert Estimate(1, 1, seconds, memory_gb, is_measured=True).large == large
 
 
 def test_what_may_be_run_instead() -> None:

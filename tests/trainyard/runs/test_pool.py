@@ -375,7 +375,7 @@ def test_a_stored_scenario_is_run_again_on_request(tmp_path: Path, scenario: Sce
         first = fresh.store.get(fresh.submit(scenario).key)
         again = fresh.submit(scenario, again=True)
         assert first is not None
-        assert not again.settled
+        assert not again.has_ended
         assert again.wait(300)
         assert (again.state, fresh.store.get(again.key)) == ("done", first)
     finally:

@@ -81,14 +81,14 @@ def test_equal_batches_are_begun_once(batches: SharedBatches, make: Maker) -> No
         thread.join()
     assert make.starts == [1]
     (running,) = [batch for batch in make.made if batch.starts]
-    assert batches.watched(KEY, "w0") is running
+    assert batches.watch(KEY, "w0") is running
     assert running.watchers == {f"w{at}" for at in range(20)}
-    assert batches.ended() == []
+    assert batches.ended_batches() == []
 
 
 def test_the_last_to_leave_ends_it(batches: SharedBatches, make: Maker) -> None:
     batch = batches.start(KEY, make, "ann")
-    assert batches.watched(KEY, "bob") is batch
+    assert batches.watch(KEY, "bob") is batch
     batches.detach(KEY, "ann")
     assert not batches.is_stopping(KEY)
     batches.detach(KEY, "ann")
@@ -96,11 +96,11 @@ def test_the_last_to_leave_ends_it(batches: SharedBatches, make: Maker) -> None:
     assert batch.state == "running"
     batches.detach(KEY, "bob")
     assert batches.is_stopping(KEY)
-    assert batches.watched(KEY, "bob") is None
+    assert batches.watch(KEY, "bob") is None
     batch.state = "cancelled"
     assert not batches.is_stopping(KEY)
-    assert batches.ended() == [(KEY, batch)]
-    assert batches.known(KEY, make) is batch
+    assert batches.ended_batches() == [(KEY, batch)]
+    assert batches.get_batch(KEY, make) is batch
 
 
 def test_a_stopping_batch_can_be_begun_anew(batches: SharedBatches, make: Maker) -> None:
@@ -109,7 +109,7 @@ def test_a_stopping_batch_can_be_begun_anew(batches: SharedBatches, make: Maker)
     again = batches.start(KEY, make, "ann")
     assert again is not first
     assert make.starts == [1, 1]
-    assert batches.watched(KEY, "ann") is again
+    assert batches.watch(KEY, "ann") is again
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
@@ -118,14 +118,14 @@ def test_a_batch_that_came_to_nothing_is_made_anew(
 ) -> None:
     batch = batches.start(KEY, make, "ann")
     batch.state = state
-    assert batches.known(KEY, make) is batch
+    assert batches.get_batch(KEY, make) is batch
     assert batches.start(KEY, make, "ann") is not batch
 
 
 def test_what_is_kept_is_found_and_nothing_is_started(batches: SharedBatches, make: Maker) -> None:
     make.kept = True
-    assert batches.watched(KEY, "ann") is None
-    assert batches.known(KEY, make).state == "done"
+    assert batches.watch(KEY, "ann") is None
+    assert batches.get_batch(KEY, make).state == "done"
     assert make.starts == []
 
 
@@ -133,23 +133,23 @@ def test_what_is_known_is_looked_up_once_in_a_while_and_only_on_request(
     batches: SharedBatches, make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared, "_LOOK_AGAIN_S", 3600.0)
-    assert batches.known(KEY, make) is batches.known(KEY, make)
+    assert batches.get_batch(KEY, make) is batches.get_batch(KEY, make)
     assert sum(batch.recalls for batch in make.made) == 1
     monkeypatch.setattr(shared, "_LOOK_AGAIN_S", 0.0)
-    batches.known(KEY, make)
+    batches.get_batch(KEY, make)
     assert sum(batch.recalls for batch in make.made) == 2
-    batches.known("enormous", make, look_up=False)
+    batches.get_batch("enormous", make, look_up=False)
     assert sum(batch.recalls for batch in make.made) == 2
 
 
 def test_only_the_last_ones_are_at_hand(
     batches: SharedBatches, make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "_MOST_KEPT", 2)
-    first = batches.known("1", make)
+    monkeypatch.setattr(shared, "_MAX_CACHED", 2)
+    first = batches.get_batch("1", make)
     for key in "234":
-        batches.known(key, make)
-    assert batches.known("1", make) is not first
+        batches.get_batch(key, make)
+    assert batches.get_batch("1", make) is not first
 
 
 def test_a_session_that_is_gone_leaves_after_a_while(
@@ -176,7 +176,7 @@ def test_a_reloaded_page_can_cancel_what_it_began(
 ) -> None:
     batches.start(KEY, make, "before")
     grace.begin("before", after_s=60)
-    assert batches.watched(KEY, "after") is not None
+    assert batches.watch(KEY, "after") is not None
     batches.detach(KEY, "after")
     assert batches.is_stopping(KEY)
     batches.close()

@@ -16,7 +16,7 @@ from sim.errors import InfeasiblePlan
 from trainyard.runs.queue import Submission
 from trainyard.study.scenario import Scenario
 
-MOST_LOOKS = 100_000
+MAX_LOOKS = 100_000
 """A run that the test does not release ends after ten minutes or more."""
 
 
@@ -45,7 +45,7 @@ def log_begin(document: Mapping[str, Any], root: str) -> None:
 
 def hold(root: str, seed: int, progress: Callable[[Progress], None] | None = None) -> None:
     """Report progress until the test releases the seed."""
-    for done in range(MOST_LOOKS):
+    for done in range(MAX_LOOKS):
         if (Path(root) / f"released-{seed}").exists():
             return
         if progress is not None:

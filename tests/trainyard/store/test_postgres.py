@@ -125,7 +125,7 @@ def test_everything_in_turn(server: Server, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", database=server.address, clock=clock)
     assert store.index.is_new
     put(store)
-    entry = Store.at(store.address).get(KEY)
+    entry = Store.open(store.address).get(KEY)
     assert entry is not None
     assert entry.result().digest() == result_of().digest()
     store.index.put(row("aa", complete=False))
@@ -146,7 +146,7 @@ def test_everything_in_turn(server: Server, tmp_path: Path) -> None:
     assert len(store.numbers(f"{at:032x}" for at in range(100))) == 90
     again = Index(server.address)
     assert not again.is_new
-    for one in (again, store.index, Store.at(store.address).index):
+    for one in (again, store.index, Store.open(store.address).index):
         one.close()
 
 
@@ -176,5 +176,5 @@ def test_a_server_that_goes_down_ends_a_sweep_with_a_sentence(
     assert run.error.endswith("Check that it exists and its address is correct.")
     with pytest.raises(LibraryError, match="Check that it exists"):
         store.numbers(kept)
-    for one in (store, Store.at(store.address)):
+    for one in (store, Store.open(store.address)):
         one.index.close()

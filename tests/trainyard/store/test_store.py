@@ -384,7 +384,7 @@ def test_recipes_are_those_of_one_browser(tmp_path: Path, monkeypatch: pytest.Mo
     assert index.recipe("bob", "a" * 12) == ""
     index.forget_recipe("bob", "a" * 12)
     assert index.recipe("ann", "a" * 12) == "second"
-    monkeypatch.setattr(indices, "MOST_RECIPES", 2)
+    monkeypatch.setattr(indices, "MAX_RECIPES", 2)
     for at in range(3):
         clock.go_on(1.0)
         index.keep_recipe("ann", f"{at}" * 12, "more")

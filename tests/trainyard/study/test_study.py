@@ -8,7 +8,7 @@ import pytest
 from sim.errors import ParameterError
 from sim.params import Spec
 from trainyard.study.scenario import Scenario
-from trainyard.study.study import LONGEST_NAME, Study, labels
+from trainyard.study.study import MAX_NAME_LENGTH, Study, labels
 
 
 def study_of(scenario: Scenario, *texts: str, **more: Any) -> Study:
@@ -35,7 +35,7 @@ def test_scenarios_share_seeds_and_come_seed_by_seed(scenario: Scenario) -> None
         ("fifo", 6),
         ("fifo:backfill=first_fit", 6),
     ]
-    assert [one.seed for one in study.repeated(1)] == [5, 6]
+    assert [one.seed for one in study.policy_scenarios(1)] == [5, 6]
     assert all(
         replace(one, allocator=study.base.allocator, seed=5) == study.base
         for one in study.scenarios()
@@ -128,7 +128,7 @@ def test_names_of_policies_are_kept_with_them_and_change_no_result(scenario: Sce
     changed = named.choosing((specs[0], Spec.of("fifo", order="priority"), specs[2]))
     assert changed.names == named.names
     assert named.calling(0, named.names[1]).titles[1] == f"{named.names[1]} #2"
-    assert len(study.calling(0, "x" * 500).titles[0]) == LONGEST_NAME
+    assert len(study.calling(0, "x" * 500).titles[0]) == MAX_NAME_LENGTH
 
 
 @pytest.mark.parametrize("wrong", ["a", 3, [1], {"a": 1}])

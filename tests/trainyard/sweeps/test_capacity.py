@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sim.errors import ParameterError
 from trainyard.study.capacity import (
     FAR_IN_A_ROW,
-    MOST_CHECKED,
+    MAX_CHECKED,
     CountSearch,
     MixSearch,
     Search,
@@ -98,7 +98,7 @@ def test_no_more_is_asked_at_once_than_it_takes_to_end_the_check() -> None:
 
 def test_the_check_of_a_wide_range_ends_after_so_many_sizes() -> None:
     search = CountSearch(1, 200)
-    assert len(follow(search, lambda _: False)) == MOST_CHECKED
+    assert len(follow(search, lambda _: False)) == MAX_CHECKED
     assert (
         search.assumed
         == "Assumption: none of the 160 untried smaller sizes meets the target because the"
@@ -112,7 +112,7 @@ def test_below_a_size_that_the_check_finds_it_bisects_again() -> None:
     assert asked[:3] == [(200,), (199,), (198,)]
     assert search.answer == (20,)
     assert {size for (size,) in asked} >= set(range(1, 21))
-    assert len(asked) < MOST_CHECKED
+    assert len(asked) < MAX_CHECKED
 
 
 def test_no_size_holds() -> None:

@@ -227,7 +227,7 @@ def test_one_of_two_workers_is_killed_and_nothing_is_lost_or_double(
     monkeypatch.setattr(store, "put_numbers", noted)
     run = SweepRun(sweep, store, machines.place)
     run.run()
-    assert (run.error, run.state, run.done, run.of) == ("", "done", 50, 50)
+    assert (run.error, run.state, run.done, run.total) == ("", "done", 50, 50)
     assert sorted(kept) == sorted(set(run.keys))
     assert left.poll() is None
     here = SweepRun(sweep, Store(store.root.parent / "again"), "inline")

@@ -41,7 +41,7 @@ def asked(question: SizeQuestion, store: Store) -> PlanRun:
 
 def value(question: SizeQuestion, size: tuple[int, ...], policy: int) -> float:
     """The metric, of a run in which all jobs complete; else it meets no target."""
-    scenario = question.at(size).repeated(policy)[0]
+    scenario = question.study_at(size).policy_scenarios(policy)[0]
     trace = load_trace(scenario.trace)
     numbers = summarize_run(scenario, run(scenario, trace=trace), trace)
     return float(numbers[question.metric]) if numbers["completed"] == numbers["jobs"] else math.inf
@@ -54,7 +54,7 @@ def test_the_answer_is_that_of_trying_every_size(store: Store) -> None:
         assert answer.size == (min(holding),)
         assert answer.over
         assert answer.usd_per_h == pytest.approx(
-            QUESTION.at((min(holding),)).base.cluster.price_per_hour
+            QUESTION.study_at((min(holding),)).base.cluster.price_per_hour
         )
         if min(holding) > 1:
             fewer = value(QUESTION, (min(holding) - 1,), policy)

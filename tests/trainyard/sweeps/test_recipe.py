@@ -10,7 +10,7 @@ from sim.errors import ParameterError, TrainyardError
 from tests.trainyard.sweeps.cases import CLUSTER, STUDY
 from trainyard.study import sweep as recipe
 from trainyard.study.study import Study
-from trainyard.study.sweep import MOST_CELLS, Axis, Cell, Sweep, axis_from_text
+from trainyard.study.sweep import MAX_CELLS, Axis, Cell, Sweep, axis_from_text
 
 LOADS = Axis("trace.load", (0.5, 1.0))
 SEEDS = Axis("seed", (3, 4, 5))
@@ -31,7 +31,7 @@ def test_a_grid_has_every_combination_with_the_last_axis_fastest() -> None:
 
 def test_a_point_is_the_comparison_with_its_values() -> None:
     sweep = Sweep(STUDY, (LOADS, SEEDS, Axis("allocator.head", ("skip",))))
-    study = sweep.at(sweep.points()[2])
+    study = sweep.study_at(sweep.points()[2])
     assert (study.base.trace.load, study.base.seed) == (0.5, 5)
     assert [spec.values.get("backfill") for spec in study.allocators] == ["first_fit", "first_fit"]
 
@@ -168,7 +168,7 @@ def test_empty_and_enormous_sweeps_are_refused() -> None:
         Sweep(STUDY, ())
     with pytest.raises(ParameterError, match="varies twice"):
         Sweep(STUDY, (SEEDS, SEEDS))
-    with pytest.raises(ParameterError, match=f"more than {MOST_CELLS:,}"):
+    with pytest.raises(ParameterError, match=f"more than {MAX_CELLS:,}"):
         Sweep(STUDY, (Axis("seed", tuple(range(60_000))),))
     with pytest.raises(ParameterError, match="needs 'study'"):
         Sweep.from_json({"axes": []})
@@ -223,6 +223,9 @@ def test_as_many_points_are_drawn_as_there_are_without_trying_forever() -> None:
 def test_values_that_are_tables_come_through_json() -> None:
     plain = {"study": STUDY.to_json(), "axes": {"cluster": [CLUSTER.to_json(), "1x1:v100"]}}
     sweep = Sweep.from_json(plain)
-    assert [sweep.at(point).base.cluster.gpus for point in sweep.points()] == [CLUSTER.gpus, 1]
+    assert [sweep.study_at(point).base.cluster.gpus for point in sweep.points()] == [
+        CLUSTER.gpus,
+        1,
+    ]
     with pytest.raises(ParameterError, match="no scenario can hold"):
         Axis("seed", (float("nan"),))

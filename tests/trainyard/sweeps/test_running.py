@@ -54,11 +54,11 @@ def done(sweep: Sweep, store: Store, where: str = "inline") -> SweepRun:
 def test_numbers_are_those_of_single_runs(store: Store) -> None:
     made = done(SWEEP, store)
     # A run without anything random is the same under every seed, but it is another scenario.
-    assert (made.state, made.done, made.of, made.known) == ("done", 12, 12, 0)
+    assert (made.state, made.done, made.total, made.stored_runs) == ("done", 12, 12, 0)
     table = made.table()
     assert table.columns[:6].tolist() == ["point", "trace.load", "policy", "repeat", "key", "error"]
     for at, point in enumerate(SWEEP.points()):
-        scenario = SWEEP.at(point).scenarios()[1]
+        scenario = SWEEP.study_at(point).scenarios()[1]
         trace = load_trace(scenario.trace)
         numbers = summarize_run(scenario, run(scenario, trace=trace), trace)
         row = table[
@@ -75,7 +75,7 @@ def test_what_is_known_is_not_run_again(store: Store, monkeypatch: pytest.Monkey
     first = done(SWEEP, store)
     monkeypatch.setattr(batch, "run_numbers", None)
     again = done(SWEEP, store)
-    assert (again.known, again.done) == (12, 12)
+    assert (again.stored_runs, again.done) == (12, 12)
     assert again.table().drop(columns="key").equals(first.table().drop(columns="key"))
 
 
@@ -109,7 +109,7 @@ def test_a_failed_run_is_a_row_with_a_sentence(store: Store) -> None:
     )
     table = made.table()
     assert made.state == "done"
-    assert made.done == made.of == 4
+    assert made.done == made.total == 4
     assert (table["error"] != "").tolist() == [False, False, True, True]
     assert table["error"].iloc[2] == "trace.load = -1 is outside 0.001 to 1000."
     assert table["jct_mean_s"].isna().tolist() == [False, False, True, True]
@@ -139,7 +139,7 @@ def test_cancelling_keeps_what_is_done(store: Store, monkeypatch: pytest.MonkeyP
     assert made.state == "cancelled"
     assert len(made.table()) == 3
     monkeypatch.undo()
-    assert done(SWEEP, store).known == 3
+    assert done(SWEEP, store).stored_runs == 3
 
 
 def test_whole_results_open_in_compare_at_once(store: Store) -> None:
@@ -194,7 +194,7 @@ def test_a_run_that_takes_its_process_down_is_a_row_and_the_others_go_on(
     # What failed is tried again.
     monkeypatch.undo()
     again = done(Sweep(one, (Axis("seed", tuple(range(7))),)), store)
-    assert (again.known, again.failed) == (3, {})
+    assert (again.stored_runs, again.failed) == (3, {})
 
 
 def stay_after_the_first(
@@ -239,7 +239,7 @@ def test_settings_that_no_run_can_have_are_one_sentence(store: Store) -> None:
 
 def test_equal_runs_are_made_once_and_shown_at_every_point(store: Store) -> None:
     made = done(Sweep(replace(STUDY, repeats=2), (Axis("seed", (0, 1)),)), store)
-    assert (made.of, len(made.table())) == (6, 8)
+    assert (made.total, len(made.table())) == (6, 8)
     assert made.table()["key"].nunique() == 6
 
 
@@ -273,7 +273,7 @@ def test_what_cannot_be_kept_is_shown_and_the_reason_told(
     )
     assert (len(run.table()), len(store.numbers(run.keys))) == (4, 3)
     monkeypatch.undo()
-    assert done(SWEEP, store).known == 3
+    assert done(SWEEP, store).stored_runs == 3
 
 
 def test_a_store_that_is_removed_under_a_sweep_is_said(
@@ -292,7 +292,7 @@ def test_a_store_that_is_removed_under_a_sweep_is_said(
         "was removed while in use. Restart Trainyard: a new one lists full results."
     )
     # Another process that asks for the store by its address gets a new one.
-    assert Store.at(store.address).entries() == []
+    assert Store.open(store.address).entries() == []
 
 
 def test_a_trace_that_is_gone_fails_its_runs_only(store: Store, trace: Trace) -> None:
@@ -316,7 +316,7 @@ from tests.trainyard.sweeps.test_running import LONG
 if __name__ == "__main__":
     run = SweepRun(LONG, Store(sys.argv[1]), "processes:2")
     run.run()
-    print(run.state, run.known, run.done, flush=True)
+    print(run.state, run.stored_runs, run.done, flush=True)
 """
 LONG = Sweep(
     Study(replace(STUDY.base, cluster=CLUSTER), (Spec("fifo"), Spec("sjf"), Spec("srtf"))),
@@ -398,11 +398,11 @@ def _kept(folder: Path) -> int:
 
 def test_stores_are_opened_once_per_process(tmp_path: Path) -> None:
     address = Store(tmp_path / "store").address
-    assert Store.at(address) is Store.at(address)
-    assert stores.Store.at(address).root == tmp_path / "store"
+    assert Store.open(address) is Store.open(address)
+    assert stores.Store.open(address).root == tmp_path / "store"
     odd = Store(tmp_path / "a | b?c#d%20é")
     odd.put_numbers("ab" * 16, {"x": 1}, {})
-    assert Store.at(odd.address).numbers(["ab" * 16]) == {"ab" * 16: {"x": 1}}
+    assert Store.open(odd.address).numbers(["ab" * 16]) == {"ab" * 16: {"x": 1}}
 
 
 @pytest.mark.parametrize("where", ["inline"])
@@ -434,5 +434,5 @@ def test_a_full_disk_ends_a_sweep_with_one_sentence(
     assert (
         ("No space left on device" in made.error) if whole else ("the disk is full" in made.error)
     )
-    assert made.done < made.of
+    assert made.done < made.total
     assert len(begun) <= 2

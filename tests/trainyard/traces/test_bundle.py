@@ -49,7 +49,7 @@ def study(store: Store) -> Study:
     base = start.sample_study("tiny").base
     return Study(
         replace(base, trace=TraceSpec(f"store:{digest}", load=2.0)), (base.allocator,)
-    ).named("mine")
+    ).with_name("mine")
 
 
 def archive(**changed: str | bytes | None) -> Callable[[Study, Store], bytes]:
@@ -177,7 +177,7 @@ def test_what_is_said_beside_the_jobs_is_checked(
 
 
 def test_the_id_of_a_scenario_leaves_its_name_out(study: Study) -> None:
-    assert study.digest == study.named("other").digest != replace(study, repeats=2).digest
+    assert study.digest == study.with_name("other").digest != replace(study, repeats=2).digest
     assert len(study.digest) == 16
 
 

@@ -65,7 +65,7 @@ def test_nobody_elses_run_breaks(pool: WorkerPool, scenario: Scenario) -> None:
     other = pool.submit(replace(of_it, name="hold", seed=1), watcher="other")
     with pytest.raises(InUseError, match="so it was not deleted"):
         delete_trace(digest, pool, "me", "mine")
-    assert (mine.settled, pool.store.trace_info(digest) is None) == (False, False)
+    assert (mine.has_ended, pool.store.trace_info(digest) is None) == (False, False)
     other.cancel()
     delete_trace(digest, pool, "me", "mine")
     assert (mine.state, pool.store.trace_info(digest)) == ("cancelled", None)

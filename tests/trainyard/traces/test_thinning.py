@@ -300,8 +300,8 @@ def test_every_text_that_a_site_chooses_is_hidden() -> None:
 
 def test_results_of_the_former_choice_are_not_taken_for_those_without_ids() -> None:
     hidden = TraceSpec("sample:tiny", anonymise=True)
-    assert hidden.matters()["anonymise"] == "all names"
-    assert "anonymise" not in TraceSpec("sample:tiny").matters()
+    assert hidden.hashed_changes()["anonymise"] == "all names"
+    assert "anonymise" not in TraceSpec("sample:tiny").hashed_changes()
     assert hidden.to_json()["anonymise"] is True
 
 

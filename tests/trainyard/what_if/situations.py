@@ -124,9 +124,13 @@ def _waited(spec: str, job: str) -> Callable[[], str]:
         row = trace.frame["job_id"].tolist().index(job)
         allocator = make(Spec.parse(spec))
         witness = Witness({row})
-        result = Simulator(trace, TWO, allocator, Conditions(), witness=witness.of(allocator)).run()
+        result = Simulator(
+            trace, TWO, allocator, Conditions(), witness=witness.bind(allocator)
+        ).run()
         book = Book(result, trace, TWO, spec, allocator.needs)
-        return " ".join(one.told for one in reasons.stated_reasons(book, row, witness.said))
+        return " ".join(
+            one.full_sentence for one in reasons.stated_reasons(book, row, witness.said)
+        )
 
     return told
 

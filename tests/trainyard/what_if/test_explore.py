@@ -323,11 +323,11 @@ def test_a_stored_run_is_opened(store: Store, scenario: Scenario) -> None:
 
 
 def test_instants() -> None:
-    assert [RunClock().at(t) for t in (0, 86_399.9999, 3 * 86_400 + 51_600)] == [
+    assert [RunClock().format(t) for t in (0, 86_399.9999, 3 * 86_400 + 51_600)] == [
         "day 1, 00:00",
         "day 2, 00:00",
         "day 4, 14:20",
     ]
-    assert RunClock(seconds=True).at(3661) == "day 1, 01:01:01"
-    assert RunClock("2020-02-28T12:00:00").after(86_400.0, 80_000.0) == "12:00"
-    assert RunClock("2020-02-28T12:00:00").at(1e18).startswith("day 11,574,")
+    assert RunClock(seconds=True).format(3661) == "day 1, 01:01:01"
+    assert RunClock("2020-02-28T12:00:00").format_after(86_400.0, 80_000.0) == "12:00"
+    assert RunClock("2020-02-28T12:00:00").format(1e18).startswith("day 11,574,")

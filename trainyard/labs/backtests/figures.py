@@ -109,17 +109,17 @@ class RepeatSpread:
     high: Measures
 
 
-def over_repeats(repeats: Sequence[Measures]) -> RepeatSpread:
+def summarize_repeats(repeats: Sequence[Measures]) -> RepeatSpread:
     """Return mean and range of each error over repeats."""
     table = np.array([[getattr(one, name) for name in NAMES] for one in repeats])
     columns = [column[np.isfinite(column)] for column in table.T]
 
-    def of(reduce: Callable[[Floats], float]) -> Measures:
+    def reduce_columns(reduce: Callable[[Floats], float]) -> Measures:
         """Return each error reduced over the repeats; NaN where no repeat has it."""
         # A figure that no repeat has stays NaN.
         return Measures(*(float(reduce(column)) if len(column) else math.nan for column in columns))
 
-    return RepeatSpread(of(np.mean), of(np.min), of(np.max))
+    return RepeatSpread(reduce_columns(np.mean), reduce_columns(np.min), reduce_columns(np.max))
 
 
 def repeat_floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
@@ -127,7 +127,7 @@ def repeat_floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
     pairs = [measure(other[chosen], one[chosen]) for one, other in pairwise(waits)]
     # The order of two repeats is arbitrary, so their bias has no sign.
     pairs = [replace(one, bias_s=abs(one.bias_s), bias=abs(one.bias)) for one in pairs]
-    return over_repeats(pairs).mean if pairs else None
+    return summarize_repeats(pairs).mean if pairs else None
 
 
 def last_week_medians(record: RecordedJobs) -> Floats:

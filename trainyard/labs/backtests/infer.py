@@ -63,7 +63,7 @@ def proposals(trace: Trace, scenario: Scenario) -> tuple[Proposal, ...]:
     scenario : Scenario
         Described machines and policy.
     """
-    record, cluster = RecordedJobs.of(trace), scenario.cluster
+    record, cluster = RecordedJobs.from_trace(trace), scenario.cluster
     clock = RunClock(trace.epoch)
     idle = unused_room(record, trace, cluster)
     candidates = [
@@ -79,7 +79,7 @@ def proposals(trace: Trace, scenario: Scenario) -> tuple[Proposal, ...]:
 
 @dataclass(frozen=True, eq=False)
 class UnusedRoom:
-    """Intervals in which a waiting job would have fitted, for `PERSISTENT_S` or longer.
+    """Intervals of at least `PERSISTENT_S` with enough free GPUs for a waiting job.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def _propose_hidden_load(
 def _propose_less_capacity(
     idle: UnusedRoom, record: RecordedJobs, cluster: Cluster, clock: RunClock
 ) -> Proposal | None:
-    """Propose fewer nodes for half days whose peak use stays low while jobs waited."""
+    """Propose fewer nodes for half days with low peak use and waiting jobs."""
     if idle.share < SHARE:
         return None
     total = capacity(cluster, record.unit)
@@ -282,8 +282,8 @@ def _propose_less_capacity(
         CAPACITY,
         f"Fewer nodes were there than described: in {plural(len(lows), 'half day')} of"
         f" {len(edges):,}.",
-        f"Around {clock.at(when_s)} never more than {least:,.0f} of {total:,.0f} {record.unit} were"
-        " in use, within 12 hours before and after, while jobs waited despite free capacity.",
+        f"Around {clock.format(when_s)} never more than {least:,.0f} of {total:,.0f} {record.unit}"
+        " were in use, within 12 hours before and after, while jobs waited despite free capacity.",
         tuple(changes),
     )
 

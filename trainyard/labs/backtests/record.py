@@ -59,7 +59,7 @@ class RecordedJobs:
     size_name: NDArray[np.object_]
 
     @classmethod
-    def of(cls, trace: Trace) -> RecordedJobs:
+    def from_trace(cls, trace: Trace) -> RecordedJobs:
         """Read the recorded jobs of a trace with start times."""
         start_s = trace.numbers("start_time_s")
         gpus, cores = trace.numbers("num_gpus"), trace.numbers("cpus", 0.0)
@@ -129,17 +129,17 @@ class Split:
     judge_s: float
     end_s: float
 
-    def judged(self, record: RecordedJobs) -> Mask:
+    def judged_mask(self, record: RecordedJobs) -> Mask:
         """Return the mask of judged jobs."""
         since_s = max(self.judge_s, self.warm_s)
         return np.asarray(record.started & (record.submit_s >= since_s))
 
-    def fitted(self, record: RecordedJobs) -> Mask:
+    def fitted_mask(self, record: RecordedJobs) -> Mask:
         """Return the mask of fitted jobs."""
         at_s = record.submit_s
         return np.asarray(record.started & (at_s >= self.warm_s) & (at_s < self.judge_s))
 
-    def before(self, record: RecordedJobs) -> Mask:
+    def unjudged_mask(self, record: RecordedJobs) -> Mask:
         """Return the mask of all recorded jobs before the judged part, including the warm-up."""
         return np.asarray(record.started & (record.submit_s < self.judge_s))
 
@@ -177,7 +177,7 @@ def split_record(
 
 
 def record_faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
-    """Return why a recording cannot be judged against, and what is needed; empty if it can.
+    """Return why a recording is unusable for a backtest, with the remedy; empty if usable.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def record_faults(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
             "The trace holds no recorded start times. Needed: an export with the start of each job,"
             " for example of sacct.",
         )
-    record = RecordedJobs.of(trace)
+    record = RecordedJobs.from_trace(trace)
     started = int(record.started.sum())
     sentences = []
     if started < MIN_JOBS:

@@ -26,7 +26,7 @@ from trainyard.labs.backtests.record import (
     job_groups,
     use,
 )
-from trainyard.results.past import Closeness, Past, judged
+from trainyard.results.past import Closeness, Past, judge_closeness
 from trainyard.study.document import plain
 from trainyard.study.scenario import Scenario
 from trainyard.text import duration, plural
@@ -263,7 +263,7 @@ def _fit_json(fit: FitReport) -> dict[str, Any]:
 
 def short_record_reason(record: RecordedJobs, parts: Split) -> str:
     """Return why a split leaves too few jobs to judge; "" if it leaves enough."""
-    left = int(parts.judged(record).sum())
+    left = int(parts.judged_mask(record).sum())
     if left >= MIN_JUDGED:
         return ""
     warm = duration(parts.warm_s - float(record.submit_s.min()))
@@ -296,7 +296,7 @@ class Ground:
     @cached_property
     def reference_s(self) -> float:
         """Median recorded wait before the judged part, in seconds; NaN = none."""
-        earlier = self.record.wait_s[self.parts.before(self.record)]
+        earlier = self.record.wait_s[self.parts.unjudged_mask(self.record)]
         return float(np.median(earlier)) if len(earlier) else math.nan
 
     def against(self, waits: Floats, part: Mask) -> Measures:
@@ -328,11 +328,11 @@ def build_report(
     """
     record, parts = ground.record, ground.parts
     waits = [one.start_s - record.submit_s for one in runs]
-    chosen, fitted = parts.judged(record), parts.fitted(record)
+    chosen, fitted = parts.judged_mask(record), parts.fitted_mask(record)
     against = ground.against
-    of_judged = figures.over_repeats([against(wait, chosen) for wait in waits])
+    of_judged = figures.summarize_repeats([against(wait, chosen) for wait in waits])
     floor = figures.repeat_floor(waits, chosen)
-    binned = figures.binned_medians(record, waits, parts.fitted(record) | chosen)
+    binned = figures.binned_medians(record, waits, parts.fitted_mask(record) | chosen)
     late = binned[binned["from_s"] >= parts.judge_s - figures.BIN_S]
     error_s = (late["simulated_s"] - late["recorded_s"]).abs()
     mean = of_judged.mean
@@ -345,7 +345,7 @@ def build_report(
     return BacktestReport(
         policy,
         ground.faults,
-        judged(
+        judge_closeness(
             policy,
             Closeness(
                 mean.error_s,
@@ -361,7 +361,9 @@ def build_report(
         record.opens_s,
         len(runs),
         of_judged,
-        figures.over_repeats([against(wait, fitted) for wait in waits]) if fitted.any() else None,
+        figures.summarize_repeats([against(wait, fitted) for wait in waits])
+        if fitted.any()
+        else None,
         floor,
         {
             LAST_WEEK: against(figures.last_week_medians(record), chosen),
@@ -383,7 +385,7 @@ def _group_errors(ground: Ground, waits: Sequence[Floats], chosen: Mask) -> pd.D
     names = ("bias_s", "error_s", "p90_s", "within", "explained")
     rows = []
     for kind, name, members in job_groups(ground.record, chosen):
-        mean = figures.over_repeats([ground.against(wait, members) for wait in waits]).mean
+        mean = figures.summarize_repeats([ground.against(wait, members) for wait in waits]).mean
         rows.append(
             {
                 "kind": kind,

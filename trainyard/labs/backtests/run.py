@@ -91,9 +91,15 @@ class BacktestRun(ScenarioBatch):
     @property
     def most(self) -> int:
         """Maximum number of runs."""
-        own = self.check.repeats + len(reference_policies())
-        told = len(self._untested_proposals) if self._ground is not None else MAX_PROPOSALS
-        return own + told + (self.check.repeats + MAX_RUNS if self.check.fit else 0)
+        proposal_count = (
+            len(self._untested_proposals) if self._ground is not None else MAX_PROPOSALS
+        )
+        return (
+            self.check.repeats
+            + len(reference_policies())
+            + proposal_count
+            + (self.check.repeats + MAX_RUNS if self.check.fit else 0)
+        )
 
     @property
     def complete(self) -> bool:
@@ -117,11 +123,11 @@ class BacktestRun(ScenarioBatch):
         if self._ground is None:
             self._open()
         while not self._all:
-            known = len(self._found)
+            before = len(self._found)
             for key in {self._key(one) for one in self._next()} - self._found.keys():
                 if self.store.has(key):
                     self._take_stored(key)
-            if len(self._found) == known:
+            if len(self._found) == before:
                 return
 
     def _open(self) -> None:
@@ -130,7 +136,7 @@ class BacktestRun(ScenarioBatch):
         trace = load_trace(check.scenario.trace, self.store)
         fault_sentences = record_faults(trace, cluster)
         if trace.has("start_time_s"):
-            record = RecordedJobs.of(trace)
+            record = RecordedJobs.from_trace(trace)
             parts = split_record(record, check.half_life_s, check.warm_s, check.judge_s)
             short = report.short_record_reason(record, parts)
             if not short and (check.anyway or not fault_sentences):
@@ -207,21 +213,21 @@ class BacktestRun(ScenarioBatch):
     def _advance_fit(self, ground: Ground, repeats: int) -> tuple[FitReport, list[Scenario]]:
         """Return the state of the fit and the runs that it needs to continue."""
         few = min(repeats, fit.MAX_REPEATS)
-        part = ground.parts.fitted(ground.record)
+        part = ground.parts.fitted_mask(ground.record)
         if not part.any():
             raise ParameterError(
                 "Nothing is left to fit between the warm-up and the judged part. Give a shorter"
                 " warm-up or judged part, or a longer record."
             )
 
-        def measured(scenario: Scenario) -> list[Measures]:
+        def measure_repeats(scenario: Scenario) -> list[Measures]:
             turns = self._turns(scenario, few)
             if self._missing(turns):
                 return []
             lost = any(isinstance(self._found[self._key(one)], FailedRun) for one in turns)
             return [_LOST if lost else self._against(ground, one, part) for one in turns]
 
-        state = fit.descend(self._base, self._knobs, measured)
+        state = fit.descend(self._base, self._knobs, measure_repeats)
         so_far = FitReport(state.steps, self._base, state.scenario)
         if state.wanted:
             wanted = [run for one in state.wanted for run in self._turns(one, few)]
@@ -263,7 +269,7 @@ class BacktestRun(ScenarioBatch):
         """Return the gain in the explained share of a run over the base run."""
         if self._missing([run]) or isinstance(self._found[self._key(run)], FailedRun):
             return math.nan
-        part = ground.parts.judged(ground.record)
+        part = ground.parts.judged_mask(ground.record)
         first = self._turns(self._base, 1)[0]
         return (
             self._against(ground, run, part).explained
@@ -319,7 +325,7 @@ class BacktestRun(ScenarioBatch):
             raise ParameterError(f"{self.title} could not be simulated. {outcome.why}")
         return outcome
 
-    def _wanted(self) -> Iterator[tuple[str, Scenario]]:
+    def _next_runs(self) -> Iterator[tuple[str, Scenario]]:
         """Yield the next runs that were not requested yet."""
         self._look_up()
         if self._all:
@@ -331,7 +337,7 @@ class BacktestRun(ScenarioBatch):
                 self._asked.add(key)
                 yield key, scenario
 
-    def _note(self, key: str, outcome: Numbers | FailedRun) -> None:
+    def _record_outcome(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the outcome of a run and update the report."""
         if isinstance(outcome, FailedRun):
             self._found[key] = outcome

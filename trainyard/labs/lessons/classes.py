@@ -53,7 +53,7 @@ def count_seat(store: Store, group: Classroom, seat: str) -> None:
         The class.
     seat : str
         Twelve random hexadecimal digits; other values are ignored, and so are seats beyond
-        `MOST_SEATS`.
+        `MAX_SEATS`.
     """
     folder = _folder(store, group)
     if not _SEAT.fullmatch(seat) or seats_done(store, group) >= MAX_SEATS:

@@ -16,7 +16,7 @@ from sim.cluster import Cluster
 from sim.metrics.registry import NUMBERS
 from trainyard.results.compare import SAME_S
 from trainyard.results.groups import size_text
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.store import StoredResult
 from trainyard.text import duration
 
@@ -125,7 +125,7 @@ UNITS: Final[Mapping[str, Callable[[float], str]]] = {
 
 
 def compute(
-    numbers: Sequence[Number], values: Sequence[float], shown: Sequence[Shown]
+    numbers: Sequence[Number], values: Sequence[float], shown: Sequence[StudyResults]
 ) -> dict[str, float]:
     """Return the numbers of a lesson by name.
 
@@ -171,7 +171,7 @@ def format_numbers(numbers: Sequence[Number], by_name: Mapping[str, float]) -> d
     }
 
 
-def curve(shown: Sequence[Shown], values: Sequence[float], metric: str) -> pd.DataFrame:
+def curve(shown: Sequence[StudyResults], values: Sequence[float], metric: str) -> pd.DataFrame:
     """Return one metric along the axis: `value`, `policy`, `number` (NaN = none)."""
     rows = [
         (value, title, _number(place.entries[at][0], metric))
@@ -181,7 +181,7 @@ def curve(shown: Sequence[Shown], values: Sequence[float], metric: str) -> pd.Da
     return pd.DataFrame(rows, columns=["value", "policy", "number"])
 
 
-def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
+def groups(shown: StudyResults, metric: str, by: str) -> pd.DataFrame:
     """Return the mean of a time per group of jobs and policy, for `charts.dumbbell`.
 
     Parameters
@@ -226,7 +226,7 @@ def groups(shown: Shown, metric: str, by: str) -> pd.DataFrame:
     )[["group", "label", "value", "low", "high"]]
 
 
-def _value(one: Number, place: Shown) -> float:
+def _value(one: Number, place: StudyResults) -> float:
     """Return a number that is measured on stored runs."""
     entry = _entry(place, one.policy)
     if one.metric == IDLE:
@@ -255,7 +255,7 @@ def _number(entry: StoredResult, metric: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def _entry(place: Shown, title: str) -> StoredResult:
+def _entry(place: StudyResults, title: str) -> StoredResult:
     """Return the stored run of the policy with this title."""
     return place.entries[place.titles.index(title)][0]
 

@@ -90,7 +90,7 @@ class LessonChange:
     first: int
 
     @property
-    def others(self) -> tuple[int, ...]:
+    def other_options(self) -> tuple[int, ...]:
         """Indices of the options other than the initial one."""
         return tuple(at for at in range(len(self.options)) if at != self.first)
 
@@ -178,7 +178,7 @@ class Lesson:
         return self.axis.values if self.axis is not None else (0.0,)
 
     @property
-    def made(self) -> bool:
+    def is_generated(self) -> bool:
         """Whether its jobs are generated and depend on the seed."""
         return self.base.base.trace.source.startswith(MADE)
 
@@ -187,7 +187,7 @@ class Lesson:
         """Maximum number of jobs; 0 = fixed."""
         return (
             int(Spec.parse(self.base.base.trace.source.removeprefix(MADE)).values.get("jobs", 0))
-            if self.made
+            if self.is_generated
             else 0
         )
 
@@ -215,10 +215,10 @@ class Lesson:
             changes += self.axis.sets[at]
         if self.change is not None and setup.option >= 0:
             changes += self.change.sets[setup.option]
-        if self.made and 0 < setup.jobs < self.jobs:
+        if self.is_generated and 0 < setup.jobs < self.jobs:
             changes.append(f"{_SIZE}={setup.jobs}")
         study = self.base
-        if self.made:
+        if self.is_generated:
             study = replace(study, base=with_seed(study.base, setup.seed))
         study = Study.from_json(with_settings(study.to_json(), changes))
         return replace(study, base=replace(study.base, name=f"Lesson {self.number}: {self.title}"))
@@ -227,7 +227,7 @@ class Lesson:
         """Return the comparisons of the lesson, one per axis value."""
         return tuple(self.study(at, setup) for at in range(len(self.values)))
 
-    def opened(self, setup: Setup) -> Study:
+    def study_to_open(self, setup: Setup) -> Study:
         """Return the comparison to open on other pages."""
         return self.study(self.place(self.opens), setup)
 
@@ -301,7 +301,7 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
     _check_answers(lesson)
     for option in range(-1, len(lesson.change.options) if lesson.change is not None else 0):
         lesson.studies(Setup(option=option))
-    lesson.opened(Setup())
+    lesson.study_to_open(Setup())
     return lesson
 
 

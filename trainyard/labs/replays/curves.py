@@ -22,7 +22,7 @@ from trainyard.study.scenario import Scenario
 from trainyard.study.study import Study
 
 ARM_COLUMNS: Final = ("axis", "value", "arm", "metric", "mean", "seeds")
-MOST_GPUS: Final = 10
+MAX_GPUS: Final = 10
 """Largest size in the speed-up curves."""
 _WAYS: Final = {
     "elastic": "best batch for each size",
@@ -106,7 +106,7 @@ def speed_curves(base: Scenario) -> pd.DataFrame | None:
     rows = [
         (point.model, point.gpus, text, point.speedup)
         for way, text in _WAYS.items()
-        for point in speedups(spec, CLASSES, MOST_GPUS, way)
+        for point in speedups(spec, CLASSES, MAX_GPUS, way)
     ]
     return pd.DataFrame(rows, columns=["class", "gpus", "arm", "speedup"])
 

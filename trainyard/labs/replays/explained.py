@@ -1,6 +1,6 @@
 """Explanation of a replay: its text with simulated numbers filled in.
 
-A number stands in the text as ``{FORM METRIC ARM}``, ``{FORM METRIC ARM/AGAINST}`` or
+The text holds a number as ``{FORM METRIC ARM}``, ``{FORM METRIC ARM/AGAINST}`` or
 ``{FORM METRIC ARM-AGAINST}``, at a point of an axis with `` at AXIS=VALUE``. Forms:
 
 | form | written |
@@ -66,7 +66,7 @@ def figures(text: str) -> dict[str, Claim]:
     Returns
     -------
     dict
-        The number as it stands in the text -> the measure and the point, as a claim of nothing.
+        Placeholder in the text -> its measure and point, as a claim without a value.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def fill_in(text: str, value_of: Mapping[str, float], unit_of: Callable[[str], s
     text : str
         With numbers in braces.
     value_of : mapping
-        The number as it stands in the text -> what the run gave; absent if it was not run.
+        Placeholder in the text -> simulated value; absent if it was not run.
     unit_of : callable
         Metric -> its unit.
 
@@ -108,7 +108,7 @@ def fill_in(text: str, value_of: Mapping[str, float], unit_of: Callable[[str], s
     Sentences with a missing number are left out and counted at the end.
     """
 
-    def written(match: re.Match[str]) -> str:
+    def format_number(match: re.Match[str]) -> str:
         """Return the number of a placeholder as text."""
         value = value_of[match[0]]
         if match["form"] == "value":
@@ -121,4 +121,4 @@ def fill_in(text: str, value_of: Mapping[str, float], unit_of: Callable[[str], s
     left_out = (
         f" {plural(missing, 'sentence')} on points that were not run left out." if missing else ""
     )
-    return FIGURE.sub(written, " ".join(complete)) + left_out
+    return FIGURE.sub(format_number, " ".join(complete)) + left_out

@@ -174,7 +174,7 @@ def _check_bounds(replay: Replay) -> None:
         *(claim.measure for claim in replay.claims),
         *(measure for axis in replay.axes for measure in axis.measures),
     ):
-        for bound in filter(None, map(replay.bound, measure.arms)):
+        for bound in filter(None, map(replay.find_bound, measure.arms)):
             if measure.metric not in BOUNDS[bound.by].metrics:
                 raise ParameterError(
                     f"{measure.text}: the bound '{bound.by}' is one of"

@@ -114,14 +114,14 @@ class ClaimRow:
     ----------
     claim : Claim
         The claim.
-    found : Pooled
+    pooled : Pooled
         The simulated figure; NaN with 0 seeds while no run is complete.
     cpu_s : float, seconds
         Processor time of its runs; claims share runs.
     """
 
     claim: Claim
-    found: Pooled
+    pooled: Pooled
     cpu_s: float
 
     @property
@@ -130,11 +130,11 @@ class ClaimRow:
 
         Undecided if the interval holds an end of the band, or if there is no interval.
         """
-        if np.isnan(self.found.value):
+        if np.isnan(self.pooled.value):
             return "not yet"
         if self.claim.band is None:
             return "no band"
-        (low, high), figure = self.claim.band, self.found
+        (low, high), figure = self.claim.band, self.pooled
         if (
             np.isnan(figure.low)
             or (figure.low < low <= figure.high)
@@ -145,12 +145,12 @@ class ClaimRow:
 
     def to_json(self, replay: str) -> dict[str, Any]:
         """Return plain values under `ROW_KEYS`."""
-        interval = None if np.isnan(self.found.low) else [self.found.low, self.found.high]
+        interval = None if np.isnan(self.pooled.low) else [self.pooled.low, self.pooled.high]
         values = (
             replay,
             self.claim.text,
             self.claim.published,
-            None if np.isnan(self.found.value) else self.found.value,
+            None if np.isnan(self.pooled.value) else self.pooled.value,
             interval,
             (
                 None
@@ -160,7 +160,7 @@ class ClaimRow:
             self.verdict,
             self.claim.mark or None,
             self.claim.certainty,
-            self.found.seeds,
+            self.pooled.seeds,
             round(self.cpu_s, 3),
         )
         return dict(zip(ROW_KEYS, values, strict=True))
@@ -250,7 +250,8 @@ def cells(replay: Replay, seeds: int | None = None, curves: bool = True) -> Repl
                 runs.setdefault((at, arm), min(axis.seeds, count))
     recipes = {(at, arm): replay.scenario(arm, at) for at, arm in runs}
     texts = {
-        (at, arm): recipe.canonical() + (f" {bound.by}" if (bound := replay.bound(arm)) else "")
+        (at, arm): recipe.canonical()
+        + (f" {bound.by}" if (bound := replay.find_bound(arm)) else "")
         for (at, arm), recipe in recipes.items()
     }
     # Equal points of different axes share their runs.
@@ -305,16 +306,16 @@ def report(
         for measure in axis.measures
         for value in axis.values
     ]
-    points = tuple(row for row in map(table.row, spots) if row.found.seeds)
+    points = tuple(row for row in map(table.row, spots) if row.pooled.seeds)
     lines = [
         (
             row.claim.at.axis,
             row.claim.at.value,
             row.claim.measure.label,
-            row.found.low,
-            row.found.value,
-            row.found.high,
-            row.found.seeds,
+            row.pooled.low,
+            row.pooled.value,
+            row.pooled.high,
+            row.pooled.seeds,
         )
         for row in points
     ]
@@ -322,7 +323,7 @@ def report(
     total = sum(ran.numbers["cell_cpu_s"] for ran in results.values())
     curves = pd.DataFrame(lines, columns=list(CURVE_COLUMNS))
     in_text = {
-        text: table.row(claim).found.value for text, claim in figures(replay.explain).items()
+        text: table.row(claim).pooled.value for text, claim in figures(replay.explain).items()
     }
     in_text = {text: value for text, value in in_text.items() if np.isfinite(value)}
     return ReplayReport(

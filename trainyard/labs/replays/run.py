@@ -100,14 +100,14 @@ class ReplayRun(RunBatch[ReplayCell]):
         return len(self._found)
 
     @property
-    def of(self) -> int:
+    def total(self) -> int:
         """Number of distinct runs."""
         return len(self._work)
 
     @property
     def complete(self) -> bool:
         """Whether all runs are finished."""
-        return self.done == self.of
+        return self.done == self.total
 
     @property
     def broken(self) -> bool:
@@ -148,13 +148,13 @@ class ReplayRun(RunBatch[ReplayCell]):
         if kept is not None and set(kept) == set(self._work):
             self._found = kept
 
-    def _wanted(self) -> Iterator[ReplayCell]:
+    def _next_runs(self) -> Iterator[ReplayCell]:
         """Return the remaining cells."""
         return self._rest
 
     def _task(self, run: ReplayCell, queue: RunQueue) -> Task:
         """Return the task that runs a cell."""
-        recipe, bound_ = self._recipes[run.at, run.arm], self.replay.bound(run.arm)
+        recipe, bound_ = self._recipes[run.at, run.arm], self.replay.find_bound(run.arm)
         args = (recipe.to_json(), run.seed, self._metrics, bound_.by if bound_ else "")
         key = f"replay {self._keys[run]} {' '.join(self._metrics)}"
         return Task(key, recipe, run_cell, args, self._each_s, TIME_LIMIT_S)
@@ -199,7 +199,7 @@ def run_cell(
     -------
     Ran
         The numbers, with ``cell_cpu_s``: processor seconds for jobs, run and summary; and what the
-        allocator said of the run, at most `MOST_REMARKS` sentences.
+        allocator said of the run, at most `MAX_REMARKS` sentences.
 
     Raises
     ------

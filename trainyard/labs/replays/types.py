@@ -315,13 +315,13 @@ class Replay:
         """Return the arm or bound with this name."""
         return next(arm for arm in (*self.arms, *self.bounds) if arm.name == name)
 
-    def bound(self, name: str) -> Bound | None:
+    def find_bound(self, name: str) -> Bound | None:
         """Return the bound with this name; None for arms."""
         return next((bound for bound in self.bounds if bound.name == name), None)
 
     def is_line(self, measure: ReplayMeasure) -> bool:
         """Return True if a measure is about a bound, which is drawn as a line."""
-        return self.bound(measure.arm) is not None
+        return self.find_bound(measure.arm) is not None
 
     def axis(self, name: str) -> ReplayAxis:
         """Return the axis with this name."""

@@ -85,7 +85,7 @@ class TimeAxis:
             "x": self.place(t_s),
             "y": np.zeros(len(t_s), np.uint8),
             "line": {"width": 0},
-            "text": [self.clock.at(float(at)) for at in t_s],
+            "text": [self.clock.format(float(at)) for at in t_s],
             "hovertemplate": "<b>%{text}</b><extra></extra>",
         }
 

@@ -416,7 +416,7 @@ def _job(mine: pd.DataFrame, job: str, colour: str, clock: RunClock) -> dict[str
         "textangle": 0,
         "textfont": {"color": INK, "size": TEXT_PX},
         "customdata": [
-            f"{literal(what)}, from {clock.at(start)} to {clock.after(end, start)}"
+            f"{literal(what)}, from {clock.format(start)} to {clock.format_after(end, start)}"
             for what, start, end in zip(mine["what"], t0, t1, strict=True)
         ],
         "hovertemplate": f"job {literal(job)}: %{{customdata}}<extra></extra>",

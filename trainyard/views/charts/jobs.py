@@ -189,7 +189,7 @@ def winners(
     parts : (str, str, str)
         How many of all jobs compared are faster, as before and slower. Written above their side.
     colour : str
-        Of the policy. Slower jobs are hatched as well, so that sides are told apart without colour.
+        Of the policy. Slower jobs are hatched as well, so that they differ without colour.
     title : str
         The finding or the question.
     beside : sequence of str
@@ -235,7 +235,7 @@ def winners(
         "tickvals": list(ticks),
         "ticktext": list(ticks.values()),
         "range": [-most * 1.02, most * 1.02],
-        "title": {"text": "Time to finish, relative to the baseline"},
+        "title": {"text": "Completion time, relative to the baseline"},
     }
     y = {"rangemode": "tozero", "title": {"text": "jobs"}}
     drawn = figure(
@@ -277,7 +277,7 @@ def dumbbell(
     style: Style,
     baseline: str,
     title: str = "",
-    axis: str = "average time to finish",
+    axis: str = "average completion time",
 ) -> go.Figure:
     """Draw one value per group and policy, joined to the baseline's, with intervals.
 
@@ -508,7 +508,7 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
         "showgrid": False,
     }
     x_axis = {
-        "title": {"text": f"average time to finish, {unit}"},
+        "title": {"text": f"average completion time, {unit}"},
         "range": [0, (longest or 1.0) / unit_s * 1.14],
     }
     legend_px, bars = (
@@ -586,8 +586,8 @@ def predictions(points: pd.DataFrame, colour: str, title: str = "") -> go.Figure
     low, high = float(both.min()) / _MARGIN, float(both.max()) * _MARGIN
     traces: list[Trace] = [_diagonal(low, high, factor) for factor in (1.0, 2.0, 0.5)]
     hovers = [
-        f"job {literal(str(job))}: estimated {duration_text(guess)}, true {duration_text(known)}"
-        for job, known, guess in zip(points["job_id"], true, estimated, strict=True)
+        f"job {literal(str(job))}: estimated {duration_text(guess)}, true {duration_text(actual)}"
+        for job, actual, guess in zip(points["job_id"], true, estimated, strict=True)
     ]
     marks = {"color": with_opacity(colour, 0.45), "size": 7, "line": {"width": 0}}
     traces.append(

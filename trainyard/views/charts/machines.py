@@ -159,7 +159,7 @@ def machines(
     Parameters
     ----------
     grids : sequence of Grid
-        From top to bottom, at least one, together at most `MOST_CELLS` cells.
+        From top to bottom, at least one, together at most `MAX_CELLS` cells.
     labels : sequence of str
         From `row_labels`, from top to bottom.
     x : TimeAxis
@@ -300,7 +300,7 @@ def _strip(waiting: Waiting, x: TimeAxis, axis: str) -> tuple[list[Trace], dict[
 
 
 def thin_grids(grids: Sequence[Grid]) -> list[Grid]:
-    """Return grids of at most `MOST_CELLS` cells in total; neighboring bins are averaged."""
+    """Return grids of at most `MAX_CELLS` cells in total; neighboring bins are averaged."""
     cells = sum(grid.share.size for grid in grids)
     bins = grids[0].share.shape[1]
     each = next(
@@ -379,9 +379,9 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
 def _down_bars(grid: Grid, labels: Sequence[str], x: TimeAxis) -> list[Trace]:
     """Return the hatched spells of downtime as one trace; empty without any."""
     bins = grid.down.shape[1]
-    found = spells(grid.down)
-    order = np.argsort(found[:, 1] - found[:, 2], kind="stable")[:MAX_DOWN_SPELLS]
-    row, first, last = found[np.sort(order)].T
+    down_spells = spells(grid.down)
+    order = np.argsort(down_spells[:, 1] - down_spells[:, 2], kind="stable")[:MAX_DOWN_SPELLS]
+    row, first, last = down_spells[np.sort(order)].T
     edge_s = np.linspace(x.t0_s, x.t1_s, bins + 1)
     begin, end = (x.place(edge_s[at]).astype(np.float64) for at in (first, last))
     pattern = {

@@ -18,7 +18,7 @@ from sim.params import Spec
 from trainyard import text as readable
 from trainyard.clusters import machines
 from trainyard.results.headline import GOALS
-from trainyard.results.outcomes import ComparisonReport, Shown
+from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario, TraceSpec
@@ -75,7 +75,7 @@ _LIMITS: Final = (
 )
 
 
-def offline_html(runs: Shown, store: Store, *, created: datetime) -> str:
+def offline_html(runs: StudyResults, store: Store, *, created: datetime) -> str:
     """Return a self-contained HTML report of the complete runs of a study.
 
     Parameters
@@ -269,7 +269,7 @@ def _accuracy(report: ComparisonReport) -> str:
     )
 
 
-def _policies(runs: Shown) -> str:
+def _policies(runs: StudyResults) -> str:
     """Return what each policy does, its limits, and our readings of papers."""
     cards = []
     for title, spec in zip(runs.titles, runs.study.allocators, strict=True):
@@ -284,7 +284,7 @@ def _policies(runs: Shown) -> str:
     return section("Policies", "".join(cards))
 
 
-def _account(runs: Shown, store: Store) -> str:
+def _account(runs: StudyResults, store: Store) -> str:
     """Return the section on the trace: rows read and rows left out."""
     source = load_source(runs.study.base.trace, store)
     account = source.account
@@ -321,7 +321,7 @@ def _account(runs: Shown, store: Store) -> str:
     )
 
 
-def _jobs(runs: Shown, name: str) -> tuple[tuple[str, str], ...]:
+def _jobs(runs: StudyResults, name: str) -> tuple[tuple[str, str], ...]:
     """Return name, source and selection of the trace."""
     spec = runs.study.base.trace
     kind, _, sample = spec.source.partition(":")
@@ -354,14 +354,14 @@ def _selection_text(spec: TraceSpec) -> str:
     return ", ".join(one for applies, one in changes if applies) or "all jobs as recorded"
 
 
-def _role(runs: Shown, at: int) -> str:
+def _role(runs: StudyResults, at: int) -> str:
     """Return the role of a policy as a suffix."""
     if at == runs.baseline:
         return " (baseline)"
     return " (baseline chosen, cannot run here)" if at == runs.study.baseline else ""
 
 
-def _scenario(runs: Shown) -> str:
+def _scenario(runs: StudyResults) -> str:
     """Return the scenario as text, and as a file to repeat it."""
     study, base = runs.study, runs.study.base
     totals = machines.cluster_totals(base.cluster)
@@ -414,12 +414,12 @@ def _spec(title: str, spec: Spec) -> str:
     return f"{title}: {values}" if values else title
 
 
-def _document(runs: Shown) -> str:
+def _document(runs: StudyResults) -> str:
     """Return the study as ASCII JSON, as Save writes it."""
     return json.dumps(runs.study.to_json(), indent=2, sort_keys=True)
 
 
-def _provenance(runs: Shown, created: datetime) -> str:
+def _provenance(runs: StudyResults, created: datetime) -> str:
     """Return the provenance: versions, hashes of all runs, and creation time."""
     entries = [
         (runs.titles[at], turn, entry)
@@ -459,7 +459,7 @@ def _versions(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
-def _repeat(runs: Shown) -> str:
+def _repeat(runs: StudyResults) -> str:
     """Return the instructions to reproduce the numbers."""
     source = runs.study.base.trace.source
     own = "" if source.startswith(("sample:", "made:")) else " --trace YOUR_FILE"

@@ -65,7 +65,7 @@ def test_the_floor_has_no_sign_and_one_run_has_none() -> None:
 
 def test_medians_of_six_hours() -> None:
     trace = record(4, 0.5)  # every four hours: 0, 4 | 8, 12
-    made = RecordedJobs.of(trace)
+    made = RecordedJobs.from_trace(trace)
     waits = [np.array([0.0, 60.0, 60.0, 120.0]), np.array([60.0, 60.0, 60.0, 120.0])]
     found = figures.binned_medians(made, waits, made.started)
     assert found["from_s"].tolist() == [0.0, 6 * HOUR_S, 12 * HOUR_S]
@@ -78,7 +78,7 @@ def test_medians_of_six_hours() -> None:
 def test_what_a_look_at_the_last_week_says() -> None:
     start_s = np.array([0.0, 30.0, 1e6 + 3000.0])
     submit_s = np.array([0.0, 10.0, 1e6])
-    made = RecordedJobs.of(
+    made = RecordedJobs.from_trace(
         Trace.of(
             pd.DataFrame(
                 {
@@ -93,21 +93,21 @@ def test_what_a_look_at_the_last_week_says() -> None:
     )
     # Nothing before the first ones, and nothing in the eleven days before the last.
     assert np.isnan(figures.last_week_medians(made)).all()
-    near = RecordedJobs.of(record(48, 2.0))
+    near = RecordedJobs.from_trace(record(48, 2.0))
     assert figures.last_week_medians(near)[-1] == pytest.approx(60.0)
 
 
 def test_a_split_goes_by_time() -> None:
-    made = RecordedJobs.of(record(days=10.0))
+    made = RecordedJobs.from_trace(record(days=10.0))
     parts = split_record(made, 0.0)
     assert (parts.warm_s, parts.judge_s) == (DAY_S, 5 * DAY_S)
     assert split_record(made, 2 * DAY_S).warm_s == 2 * DAY_S
-    assert split_record(RecordedJobs.of(record(days=30.0)), 0.0).judge_s == 23 * DAY_S
+    assert split_record(RecordedJobs.from_trace(record(days=30.0)), 0.0).judge_s == 23 * DAY_S
     assert split_record(made, 0.0, 0.0, DAY_S).judge_s == 9 * DAY_S
-    fitted, judged = parts.fitted(made), parts.judged(made)
+    fitted, judged = parts.fitted_mask(made), parts.judged_mask(made)
     assert not (fitted & judged).any()
     assert (made.submit_s[judged] >= 5 * DAY_S).all()
-    assert parts.before(made).sum() == (~judged).sum() > fitted.sum()
+    assert parts.unjudged_mask(made).sum() == (~judged).sum() > fitted.sum()
 
 
 CLUSTER = Cluster.parse("1x8:v100")
@@ -139,9 +139,9 @@ def test_why_a_record_is_no_yardstick(trace: Trace, told: str) -> None:
 
 
 def test_a_record_opens_with_its_first_end_if_jobs_were_there() -> None:
-    assert RecordedJobs.of(record()).opens_s == 0.0
+    assert RecordedJobs.from_trace(record()).opens_s == 0.0
     loaded = record(300, 10.0, duration_s=[3 * DAY_S] * 100 + [600.0] * 200)
-    made = RecordedJobs.of(loaded)
+    made = RecordedJobs.from_trace(loaded)
     assert made.opens_s == 60.0 + 3 * DAY_S
 
 
@@ -149,7 +149,7 @@ def test_groups_and_cores() -> None:
     trace = record(
         4, num_gpus=0, cpus=[1.0, 4.0, 4.0, 32.0], partition=["a", "b", "a", "a"], duration_s=1.0
     )
-    made = RecordedJobs.of(trace)
+    made = RecordedJobs.from_trace(trace)
     assert made.unit == "cores"
     assert [
         (kind, name, int(found.sum())) for kind, name, found in job_groups(made, made.started)

@@ -60,14 +60,17 @@ def test_room_beside_a_waiting_job_for_certain() -> None:
     # Two nodes of 4 GPUs. The second job (3 GPUs) waits from 100 to 500 beside 7 free GPUs until
     # 300, then beside 4, which may be 2 on each node: then nothing is certain.
     trace = jobs([(0, 0, 1000, 1), (100, 500, 600, 3), (300, 300, 900, 3)])
-    idle = infer.unused_room(RecordedJobs.of(trace), trace, Cluster.parse("2x4:v100"))
+    idle = infer.unused_room(RecordedJobs.from_trace(trace), trace, Cluster.parse("2x4:v100"))
     assert (idle.from_s.tolist(), idle.to_s.tolist()) == ([100.0], [300.0])
     assert idle.free.tolist() == [7.0]
     assert idle.waiting_s == 400.0
     assert idle.share == 0.5
     # Spells that a scheduler's own interval explains do not count.
     short = jobs([(0, 0, 1000, 1), (100, 159, 600, 3)])
-    assert infer.unused_room(RecordedJobs.of(short), short, Cluster.parse("2x4:v100")).share == 0.0
+    assert (
+        infer.unused_room(RecordedJobs.from_trace(short), short, Cluster.parse("2x4:v100")).share
+        == 0.0
+    )
 
 
 def test_room_in_another_partition_is_none() -> None:
@@ -76,9 +79,9 @@ def test_room_in_another_partition_is_none() -> None:
         NodeGroup(1, 4, "v100", partitions=("b",)),
     )
     trace = jobs([(0, 0, 1000, 4), (100, 1000, 1100, 1)], partition=["a", "a"])
-    assert infer.unused_room(RecordedJobs.of(trace), trace, Cluster(groups)).share == 0.0
+    assert infer.unused_room(RecordedJobs.from_trace(trace), trace, Cluster(groups)).share == 0.0
     other = jobs([(0, 0, 1000, 4), (100, 1000, 1100, 1)], partition=["a", "b"])
-    assert infer.unused_room(RecordedJobs.of(other), other, Cluster(groups)).share == 1.0
+    assert infer.unused_room(RecordedJobs.from_trace(other), other, Cluster(groups)).share == 1.0
 
 
 @pytest.fixture(scope="module")

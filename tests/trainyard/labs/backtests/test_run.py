@@ -18,7 +18,7 @@ from trainyard.cli.backtest import report_lines
 from trainyard.cli.main import main
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.results import past
-from trainyard.results.past import Closeness, Past, judged
+from trainyard.results.past import Closeness, Past, judge_closeness
 from trainyard.runs.run import run
 from trainyard.store import Store
 from trainyard.study.check import Check, backtest_scenario
@@ -127,7 +127,7 @@ def test_a_comparison_heeds_the_check(as_fifo: pd.DataFrame, store: Store) -> No
     assert told == report.past
     assert report.comparable == ("No gain over" not in again.headline)
     if not report.comparable:
-        assert report.past.told in again.headline
+        assert report.past.full_sentence in again.headline
     assert ty.backtest(trace, CLUSTER, "fifo", store=store).comparable
     with_fifo = ty.compare(trace, CLUSTER, ["recorded", "sjf", "fifo"], store=store)
     # The best verdict counts: what simulates the site stands in the same comparison.
@@ -198,10 +198,10 @@ def test_a_record_that_opens_full_begins_as_recorded(
     ],
 )
 def test_the_four_sentences(found: Closeness, level: str) -> None:
-    one = judged("Slurm", found, "the order in which jobs go")
+    one = judge_closeness("Slurm", found, "the order in which jobs go")
     assert one.level == level
     assert one.comparable == (level in ("reproduces", "most"))
-    assert one.told.startswith("Slurm, checked against the past, ")
+    assert one.full_sentence.startswith("Slurm, checked against the past, ")
 
 
 def test_what_is_kept_comes_back(as_fifo: pd.DataFrame, store: Store) -> None:

@@ -17,7 +17,7 @@ from trainyard.labs.lessons import reading
 from trainyard.labs.lessons.numbers import Number
 from trainyard.labs.lessons.reading import Lesson, Setup, read_lesson
 from trainyard.results import outcomes
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.runs.run import run_to_store
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
@@ -33,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(tmp_path_factory.mktemp("lessons"))
 
 
-def ran(lesson: Lesson, setup: Setup, store: Store) -> tuple[Shown, ...]:
+def ran(lesson: Lesson, setup: Setup, store: Store) -> tuple[StudyResults, ...]:
     studies = lesson.studies(setup)
     for study in studies:
         for scenario in study.scenarios():
@@ -44,7 +44,7 @@ def ran(lesson: Lesson, setup: Setup, store: Store) -> tuple[Shown, ...]:
 def test_there_are_eight_in_order_and_each_has_one_question() -> None:
     every = reading.lessons()
     assert [lesson.number for lesson in every] == list(range(8))
-    assert [lesson.name for lesson in every if lesson.made] == TEACHING
+    assert [lesson.name for lesson in every if lesson.is_generated] == TEACHING
     assert [lesson.name[0] for lesson in every] == [str(number) for number in range(8)]
     for lesson in every:
         assert lesson.question.rstrip().endswith("?")
@@ -122,7 +122,7 @@ def test_a_change_changes_the_runs_and_the_first_option_nothing(name: str) -> No
     assert change is not None
     first = lesson.studies(Setup())
     assert lesson.studies(Setup(option=change.first)) == first
-    assert all(lesson.studies(Setup(option=at)) != first for at in change.others)
+    assert all(lesson.studies(Setup(option=at)) != first for at in change.other_options)
 
 
 def test_only_the_lesson_on_buying_goes_on_to_plan() -> None:
@@ -153,7 +153,7 @@ def test_seed_and_size_reach_the_jobs_but_a_sample_stays_as_it_is() -> None:
 
 def place(
     titles: tuple[str, ...], jobs: list[pd.DataFrame], summaries: list[dict[str, Any]] | None = None
-) -> Shown:
+) -> StudyResults:
     told = summaries or [{} for _ in jobs]
     entries = tuple(
         (SimpleNamespace(jobs=lambda frame=frame: frame, summary=one),)

@@ -53,7 +53,7 @@ def test_what_a_run_gave_can_be_had_by_cell_and_recalled_without_running(
     assert fresh.wait(300)
     again = ReplayRun(replay, 1, store=store)
     assert again.recall()
-    assert (again.state, again.done) == ("done", again.of)
+    assert (again.state, again.done) == ("done", again.total)
     assert again.numbers() == fresh.numbers()
     assert {cell.arm for cell in fresh.numbers()} == {"fifo", "short", "calm"}
     assert not ReplayRun(replay, 2, store=store).recall()
@@ -67,7 +67,7 @@ def test_a_replay_opens_as_a_study_of_its_policies(tmp_path: Path) -> None:
     assert [spec.name for spec in study.allocators] == ["fifo", "srtf", "sjf"]
     assert study.base.name == "Small"
     for at, arm in enumerate(replay.arms):
-        assert replace(study.repeated(at)[0], name="") == replace(
+        assert replace(study.policy_scenarios(at)[0], name="") == replace(
             replay.scenario(arm.name, ReplayPoint("per_h", 16.0)), name=""
         )
 

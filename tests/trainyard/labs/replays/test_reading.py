@@ -515,7 +515,11 @@ def test_a_partial_report_uses_the_seeds_that_all_arms_have(tmp_path: Path) -> N
     }
     part = report(replay, keys, found)
     assert not part.complete
-    assert (part.rows[0].found.value, part.rows[0].found.seeds, part.rows[0].cpu_s) == (1.5, 1, 2.0)
+    assert (part.rows[0].pooled.value, part.rows[0].pooled.seeds, part.rows[0].cpu_s) == (
+        1.5,
+        1,
+        2.0,
+    )
     assert claim_rows(replay, keys, found) == part.rows
     assert [row.verdict for row in part.rows] == ["undecided", "not yet", "not yet"]
     assert part.rows[1].to_json("small")["simulated"] is None
@@ -634,7 +638,7 @@ def test_a_figure_without_an_interval_decides_nothing_unless_nothing_is_random(
         replay = read_replay(write(tmp_path, text))
         keys = cells(replay, 1).keys
         first = report(replay, keys, {key: CellResult(values) for key in keys.values()}).rows[0]
-        assert (first.found.value, first.verdict) == (1.0, verdict)
+        assert (first.pooled.value, first.verdict) == (1.0, verdict)
 
 
 def test_what_proves_nothing_is_not_counted() -> None:

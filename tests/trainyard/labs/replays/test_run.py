@@ -95,21 +95,21 @@ def test_one_and_two_workers_give_the_same_and_it_is_kept(tmp_path: Path, store:
     two = ReplayRun(replay, store=store, where="processes:2")
     assert (two.state, two.done) == ("waiting", 0)
     finished(two)
-    assert (one.state, two.state, two.error, two.done) == ("done", "done", "", two.of)
+    assert (one.state, two.state, two.error, two.done) == ("done", "done", "", two.total)
     left, right = one.report(), two.report()
     assert left.complete
     assert right.wall_s > 0
-    assert [row.found for row in left.rows] == [row.found for row in right.rows]
+    assert [row.pooled for row in left.rows] == [row.pooled for row in right.rows]
     assert left.curves.equals(right.curves)
     # Three arms with 4 seeds; at 16 per hour 4 + 2; at 4 per hour 2 + 2; at 8 those of the base; of
     # the pause 1 + 1, and 1 for the arm that it is not about.
-    assert two.of == 12 + 6 + 4 + 0 + 3
+    assert two.total == 12 + 6 + 4 + 0 + 3
 
     assert len(list((store.root / "replays").iterdir())) == 1
     again = ReplayRun(replay, store=store)
     again.start()
     assert again.wait(300)
-    assert (again.state, again.done) == ("done", again.of)
+    assert (again.state, again.done) == ("done", again.total)
     assert again.report().curves.equals(right.curves)
     assert again.report().cpu_s == pytest.approx(right.cpu_s)
     other = ReplayRun(replay, 2, store=store)
@@ -164,7 +164,7 @@ def test_cancelling_keeps_what_is_there(tmp_path: Path, store: Store) -> None:
     run_.cancel()
     assert run_.wait(300)
     assert run_.state == "cancelled"
-    assert 0 < run_.done < run_.of
+    assert 0 < run_.done < run_.total
     assert not run_.report().complete
     assert not (store.root / "replays").exists()
     never = ReplayRun(small(tmp_path))
@@ -310,7 +310,7 @@ def test_one_seed_of_a_shipped_replay_points_where_the_paper_does(name: str) -> 
     )
     run_ = finished(ReplayRun(told, 1, curves=False))
     assert run_.error == ""
-    found = {row.claim.text: row.found.value for row in run_.report().rows}
+    found = {row.claim.text: row.pooled.value for row in run_.report().rows}
     assert {
         text: (low, value, high)
         for text, (low, high) in DIRECTIONS[name].items()

@@ -116,7 +116,7 @@ def test_bars_add_up_to_the_mean_completion_time() -> None:
     assert figure.layout.barmode == "stack"
     # Two hours at most, so in minutes.
     assert np.sum([trace.x for trace in figure.data], axis=0).tolist() == [120, 75]
-    assert figure.layout.xaxis.title.text == "average time to finish, minutes"
+    assert figure.layout.xaxis.title.text == "average completion time, minutes"
     assert [note.text for note in figure.layout.annotations] == ["<b>2 h</b>", "<b>75 min</b>"]
     assert figure.layout.yaxis.ticktext == ("fifo", "elastic")
     assert list(figure.data[0].text) == ["1 h", "10 min"]

@@ -18,7 +18,7 @@ from sim.params import Spec
 from sim.trace import Trace
 from tests.trainyard.results.test_exports import finished
 from trainyard.results import outcomes
-from trainyard.results.outcomes import Shown
+from trainyard.results.outcomes import StudyResults
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
@@ -74,12 +74,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def shown(store: Store) -> Shown:
+def shown(store: Store) -> StudyResults:
     return finished(start.sample_study("tiny"), store)
 
 
 @pytest.fixture(scope="module")
-def text(shown: Shown, store: Store) -> str:
+def text(shown: StudyResults, store: Store) -> str:
     return offline_html(shown, store, created=CREATED)
 
 
@@ -146,7 +146,7 @@ def test_every_figure_has_its_finding_its_data_and_its_pictures(page: Page) -> N
 
 
 def test_it_says_what_was_asked_found_and_how_to_repeat_it(
-    page: Page, shown: Shown, store: Store
+    page: Page, shown: StudyResults, store: Store
 ) -> None:
     said = outcomes.report(shown, store)
     assert said is not None
@@ -177,7 +177,7 @@ def test_it_says_what_was_asked_found_and_how_to_repeat_it(
 
 
 def test_equal_results_give_equal_bytes_but_for_the_time(
-    text: str, shown: Shown, store: Store
+    text: str, shown: StudyResults, store: Store
 ) -> None:
     assert offline_html(shown, store, created=CREATED) == text
     later = offline_html(shown, store, created=CREATED.replace(year=2027))
@@ -212,9 +212,7 @@ def test_a_report_says_who_stands_in_for_the_baseline(store: Store) -> None:
         tiny, allocators=(Spec("greedy_elastic"), Spec("fifo"), Spec("srtf")), baseline=0
     )
     words = Page(offline_html(outcomes.gather(asked, store), store, created=CREATED)).words
-    assert (
-        "Compared with FIFO, because Greedy elastic, the baseline chosen, cannot run here." in words
-    )
+    assert "Compared with FIFO: the chosen baseline Greedy elastic cannot run here." in words
     assert "Greedy elastic (baseline chosen, cannot run here); FIFO (baseline); SRTF" in words
 
 
@@ -241,7 +239,7 @@ def test_what_was_changed_is_said(store: Store) -> None:
     assert words[words.index("Ends") + 1] == "when all jobs are settled"
 
 
-def test_policies_without_a_result_are_named(shown: Shown, store: Store) -> None:
+def test_policies_without_a_result_are_named(shown: StudyResults, store: Store) -> None:
     part = replace(shown, entries=(*shown.entries[:-1], ()))
     assert f"Without a result, so not shown: {shown.titles[-1]}." in offline_html(
         part, store, created=CREATED
