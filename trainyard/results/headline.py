@@ -48,13 +48,13 @@ _PHRASES: Final[Mapping[str, _Phrase]] = {
         "average completion time",
         "the average job is done",
         "in ",
-        "{one} and {other} finish the average job in the same time.",
+        "{one} and {other} have the same average completion time.",
     ),
     "jct_p95_s": _Phrase(
-        "time for 95 % of jobs",
+        "95th percentile of completion time",
         "95 % of jobs are done",
         "within ",
-        "{one} and {other} finish 95 % of jobs within the same time.",
+        "{one} and {other} complete 95 % of jobs within the same time.",
     ),
     "wait_mean_s": _Phrase(
         "average wait",
@@ -66,7 +66,7 @@ _PHRASES: Final[Mapping[str, _Phrase]] = {
         "makespan",
         "all jobs are done",
         "after ",
-        "{one} and {other} finish all jobs in the same time.",
+        "{one} and {other} complete all jobs in the same time.",
     ),
     "cost_held_per_job_usd": _Phrase(
         "cost per job",
@@ -383,7 +383,7 @@ def _headline_on(
     if not first:
         claim = _effect_sentence(goal, context, subject)
         of = "trace" if of_trace else "cluster"
-        doubt_text = f" But the {of} is in doubt: {doubts[0]}" if doubts else ""
+        doubt_text = f" But check the {of}: {doubts[0]}" if doubts else ""
         also += doubts[1:]
         return Headline(
             "clear",
@@ -416,7 +416,7 @@ def _second_sentence(verdict: Verdict, goal: str, context: _GoalContext, subject
         if context.instead is None:
             return ""
         headline = context.instead.about.get((subject.label, goal), context.instead.first[goal])
-        return f"Simulated against simulated: {headline.text}"
+        return f"Between simulations: {headline.text}"
     if verdict == "cut":
         both = pair_jobs(context.base, subject).both
         return (
@@ -483,7 +483,7 @@ def _undecided_sentence(goal: str, context: _GoalContext, subject: Outcome) -> s
     low, high = (float(cell.get(name, math.nan)) for name in ("low", "high"))
     if context.explained is not None:
         return (
-            f"No difference in the {GOALS[goal]} beyond the error of the model:"
+            f"No difference in the {GOALS[goal]} beyond the model's error."
             f" {context.explained.sentence()}"
         )
     alike = _PHRASES[goal].alike.format(one=subject.label, other=context.base.label)

@@ -190,7 +190,7 @@ def overload_reason(outcomes: Sequence[Outcome], load: float) -> str:
     not count.
     """
     if OVERLOAD < load < math.inf:
-        return f"the jobs ask for {_load_text(load)} times what the cluster can do"
+        return f"the jobs request {_load_text(load)} times the cluster's capacity"
     backlogs = [
         _backlog(jobs, float(one.summaries[turn].get("end_s", math.inf)))
         for one in outcomes
@@ -202,12 +202,12 @@ def overload_reason(outcomes: Sequence[Outcome], load: float) -> str:
     drain_s, waiting = min(one.drain_s for one in backlogs), min(one.waiting for one in backlogs)
     if all(one.drain_s > one.span_s for one in backlogs):
         return (
-            f"jobs come for {duration(backlogs[0].span_s)}, and then the queue takes"
+            f"jobs arrive for {duration(backlogs[0].span_s)}, and then the queue takes"
             f" {duration(drain_s)} or more to drain under every policy"
         )
     if waiting >= WAITING:
         return (
-            f"when the last job comes, {percent(waiting)} of all jobs have not started under any"
+            f"when the last job arrives, {percent(waiting)} of all jobs have not started under any"
             " policy"
         )
     return ""
@@ -225,7 +225,7 @@ def doubt_reason(outcomes: Sequence[Outcome], trace: Trace | None) -> str:
     """
     grave = [text for key, text in doubts(trace) if key in GRAVE_QUESTIONS]
     if grave:
-        return f"it is open whether the trace is read right. {grave[0]}"
+        return f"the trace may be misread. {grave[0]}"
     outcome = outcomes[0].jobs[0]["outcome"]
     share = float((outcome == "impossible").mean())
     if share > IMPOSSIBLE:
@@ -290,8 +290,8 @@ def idle_limit(outcomes: Sequence[Outcome]) -> Limit | None:
         wait for one in outcomes if one.replays and (wait := _mean_times(one, [one])[0]) >= IDLE_S
     ]
     recorded_text = (
-        f" In the recording they wait {duration(recorded[0])} on average, for reasons that this"
-        " scenario does not hold."
+        f" In the recorded schedule they wait {duration(recorded[0])} on average, for reasons"
+        " outside this scenario."
         if recorded
         else ""
     )
@@ -329,14 +329,14 @@ def recording_limit(
         return None
     if past is not None:
         return Limit(
-            "unexplained", f"No gain over {base.label} can be claimed. {past.full_sentence}"
+            "unexplained", f"You cannot quote gains over {base.label}. {past.full_sentence}"
         )
     if explained is None:
         names = " or ".join(catalog.allocator(spec).title for spec in reference_policies())
         return Limit(
             "untested",
-            f"No gain over {base.label} can be claimed: without {names} nothing shows that the"
-            " model explains the recording.",
+            f"You cannot quote gains over {base.label}: without {names} nothing shows that the"
+            " model explains it.",
         )
     if explained.holds:
         return None
@@ -346,11 +346,11 @@ def recording_limit(
             return Limit(
                 "unexplained",
                 f"Most recorded waits happened while GPUs were free ({percent(1 - short)}): quotas,"
-                " holds or missing jobs, not the policy. The recording is shown, not compared.",
+                " holds or missing jobs caused them, not the policy. They are shown, not compared.",
             )
     return Limit(
         "unexplained",
-        f"No gain over {base.label} can be claimed: the model does not explain the recording."
+        f"You cannot quote gains over {base.label}: the model does not explain it."
         f" {explained.sentence()}",
     )
 
@@ -371,8 +371,8 @@ def full_load_limit(load: float) -> Limit | None:
     if not FULL < load <= OVERLOAD:
         return None
     sentence = (
-        f"The cluster is overloaded: the jobs ask for {load:.2f} times what it can do, so waits"
-        " grow as long as jobs come."
+        f"The cluster is overloaded: the jobs request {load:.2f} times its capacity, so waits grow"
+        " as long as jobs arrive."
     )
     return Limit("loaded", sentence)
 
@@ -391,9 +391,8 @@ def chance_limit(outcomes: Sequence[Outcome], *, random: bool) -> Limit | None:
     draws = len(outcomes[0].jobs)
     if not random or draws >= MIN_DRAWS:
         return None
-    return Limit(
-        "one_draw", f"{'One draw' if draws == 1 else f'{draws} draws'}: may differ by chance."
-    )
+    runs = "One random run" if draws == 1 else f"{draws} random runs"
+    return Limit("one_draw", f"{runs}: the result may differ by chance.")
 
 
 def ranking_limit(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:
@@ -453,9 +452,8 @@ def carried_limit(base: Outcome, other: Outcome) -> Limit | None:
     number, share, label = min(shares, key=lambda one: (one[0], -one[1]))
     if number <= few:
         sentence = (
-            f"{_makes_text(number, len(before))} {percent(share)} of all JCT under {label}: the"
-            " mean is"
-            f" {'its' if number == 1 else 'theirs'}."
+            f"{_makes_text(number, len(before))} {percent(share)} of all JCT under {label},"
+            f" so {'it decides' if number == 1 else 'they decide'} the mean."
         )
         return Limit("carried", sentence)
     return _difference_limit(before, after, few)
@@ -498,7 +496,7 @@ def blocked_limit(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
             )
             return Limit(
                 "blocked",
-                f"{head} of all waiting under {slower.label}: the difference hangs on {them}.",
+                f"{head} of all waiting under {slower.label}, so the difference depends on {them}.",
             )
     return None
 

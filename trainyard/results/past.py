@@ -62,10 +62,7 @@ class Past:
     @property
     def full_sentence(self) -> str:
         """The verdict as a sentence that names the policy."""
-        return (
-            f"{self.policy}, checked against the past, {self.sentence[:1].lower()}"
-            f"{self.sentence[1:]}"
-        )
+        return f"{self.policy}, in the backtest, {self.sentence[:1].lower()}{self.sentence[1:]}"
 
 
 class Closeness(NamedTuple):

@@ -112,8 +112,8 @@ class Explained:
     def sentence(self) -> str:
         """Return the mean waits and the error as a sentence."""
         return (
-            f"Simulated {self.label}, the nearest, waits {duration(self.simulated_s)} on average"
-            f" and the recording {duration(self.recorded_s)}; half of the waits are off by"
+            f"The closest, simulated {self.label}, waits {duration(self.simulated_s)} on average,"
+            f" the recorded schedule {duration(self.recorded_s)}; half of the waits are off by"
             f" {duration(self.median_s)} or more."
         )
 
@@ -196,12 +196,11 @@ def no_trust_reason(trace: Trace) -> str:
     """Return why there is no comparison with recorded waits."""
     if not trace.has("start_time_s"):
         return (
-            "This trace holds no recorded start times, so the simulator's accuracy on it is"
-            " unknown."
+            "This trace has no recorded start times, so the simulator's accuracy on it is unknown."
         )
     return (
-        "Nothing is compared with the recorded start times: that takes a policy that is simulated"
-        " and starts the jobs that have one."
+        "There is no comparison with recorded start times: it needs a simulated policy that starts"
+        " the jobs that have one."
     )
 
 

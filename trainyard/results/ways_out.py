@@ -76,9 +76,9 @@ class Suggestion:
         return f"{self.text} ({self.command})" if self.command else self.text
 
 
-COMPARE_ANYWAY: Final = Suggestion("compare_anyway", "Compare all the same")
+COMPARE_ANYWAY: Final = Suggestion("compare_anyway", "Compare anyway")
 CHECK_PAST: Final = Suggestion(
-    "check_past", "Check the policy that was in force", "python -m trainyard backtest"
+    "check_past", "Backtest the policy that was in force", "python -m trainyard backtest"
 )
 LEAVE_OUT: Final = Suggestion("leave_out", "Leave out the jobs that can never start")
 NAME_SPEEDS: Final = Suggestion("name_speeds", "Enter the speeds")
@@ -181,7 +181,7 @@ def suggest_for_idle(load: float, scale: float, cluster: Cluster | None) -> tupl
     """Return suggestions for jobs that hardly wait; see `for_overload`."""
     target = TARGET if not load >= TARGET - 0.05 else 1.0
     if not 0 < load < target:
-        return (Suggestion("hint", "Take a trace with more jobs."),)
+        return (Suggestion("hint", "Use a trace with more jobs."),)
     ways = _load_suggestion("raise_load", f"Raise the load to {target:g}", scale * target / load)
     # Dated changes refer to nodes by number, which would change.
     if cluster is not None and not cluster.changes:
@@ -299,17 +299,13 @@ def _shrink_cluster(cluster: Cluster, share: float, largest: int) -> Cluster:
 
 
 HINTS: Final[Mapping[str, str]] = {
-    "doubted": (
-        "Read the trace again with an answer to the question, or choose a cluster that holds its"
-        " jobs."
-    ),
-    "carried": "Compare medians, or take a trace with more jobs.",
-    "blocked": "Take a longer trace, or one without such jobs.",
-    "few": "Take a trace with more jobs, or a longer part of it.",
-    "cut": "Let the runs go on until all jobs are done: no horizon, and retries without an end.",
+    "doubted": ("Answer the question on the Trace page, or choose a cluster that fits the jobs."),
+    "carried": "Compare medians, or use a trace with more jobs.",
+    "blocked": "Use a longer trace, or one without such jobs.",
+    "few": "Use a trace with more jobs, or a longer part of it.",
+    "cut": "Run until all jobs complete: set no horizon and no limit of retries.",
     "unexplained": (
-        "Look for what the description lacks: nodes that were not there, quotas, partitions, jobs"
-        " of others."
+        "Check for missing parts: absent nodes, quotas, partitions, jobs of other tenants."
     ),
 }
 """Verdict of a headline -> hint, if no button can help."""

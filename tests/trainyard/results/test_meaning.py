@@ -53,11 +53,9 @@ def queue(count: int, gap: float, length: float, wait: float = 0.0) -> list[Job]
 
 def test_load_above_1_2_means_that_no_policy_can_be_judged() -> None:
     calm = [ran("A", queue(40, 1.0, 1.0))]
+    assert meaning.overload_reason(calm, 67.2) == "the jobs request 67 times the cluster's capacity"
     assert (
-        meaning.overload_reason(calm, 67.2) == "the jobs ask for 67 times what the cluster can do"
-    )
-    assert (
-        meaning.overload_reason(calm, 1.21) == "the jobs ask for 1.2 times what the cluster can do"
+        meaning.overload_reason(calm, 1.21) == "the jobs request 1.2 times the cluster's capacity"
     )
     assert meaning.overload_reason(calm, 1.2) == ""
     # All jobs at one instant: there is no span, so there is no load.
@@ -70,7 +68,7 @@ def test_a_queue_that_drains_longer_than_jobs_come_under_every_policy() -> None:
     told = meaning.overload_reason([ran("A", slow)], 0.9)
     assert (
         told
-        == "jobs come for 1 h, and then the queue takes 3 h or more to drain under every policy"
+        == "jobs arrive for 1 h, and then the queue takes 3 h or more to drain under every policy"
     )
     fast = [(0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 1.5, 1.0), (1.0, 1.0, 2.0, 1.0)]
     assert meaning.overload_reason([ran("A", slow), ran("B", fast)], 0.9) == ""
@@ -94,7 +92,7 @@ def test_a_quarter_of_the_jobs_waiting_when_the_last_one_comes() -> None:
         (30.0, 30.0, 31.0, 1.0),
     ]
     told = meaning.overload_reason([ran("A", waiting)], 0.9)
-    assert told == "when the last job comes, 25 % of all jobs have not started under any policy"
+    assert told == "when the last job arrives, 25 % of all jobs have not started under any policy"
     fifth = [*waiting, (25.0, 25.0, 26.0, 1.0)]
     assert meaning.overload_reason([ran("A", fifth)], 0.9) == ""
     # Jobs that fit nowhere wait for nothing.
@@ -116,7 +114,7 @@ def test_load_between_1_and_1_2_is_said() -> None:
     found = meaning.full_load_limit(1.1)
     assert found is not None
     assert found.sentence.startswith(
-        "The cluster is overloaded: the jobs ask for 1.10 times what it can do"
+        "The cluster is overloaded: the jobs request 1.10 times its capacity"
     )
 
 
@@ -170,7 +168,7 @@ def test_fewer_than_three_repeats_of_something_random() -> None:
     rows = queue(2, 1.0, 1.0)
     assert meaning.chance_limit([ran("A", rows)], random=False) is None
     assert meaning.chance_limit([ran("A", rows, rows, rows)], random=True) is None
-    for repeats, draws in ((1, "One draw"), (2, "2 draws")):
+    for repeats, draws in ((1, "One random run"), (2, "2 random runs")):
         found = meaning.chance_limit([ran("A", *[rows] * repeats)], random=True)
         assert found is not None
         assert (found.verdict, found.sentence.partition(":")[0]) == ("one_draw", draws)
@@ -225,7 +223,7 @@ def test_few_jobs_that_make_most_of_all_jct() -> None:
     base, other = times("A", *[1.0] * 297, *[75.0] * 3), times("B", *[0.9] * 297, *[60.0] * 3)
     assert meaning.carried_limit(base, other) == (
         "carried",
-        "3 of 300 jobs make 43 % of all JCT under A: the mean is theirs.",
+        "3 of 300 jobs make 43 % of all JCT under A, so they decide the mean.",
     )
     # Seven of 300 are more than 2 %.
     assert (
@@ -238,7 +236,7 @@ def test_few_jobs_that_make_most_of_all_jct() -> None:
     ten = times("A", *[1.0] * 9990, *[700.0] * 10)
     assert meaning.carried_limit(ten, ten) == (
         "carried",
-        "10 of 10,000 jobs make 41 % of all JCT under A: the mean is theirs.",
+        "10 of 10,000 jobs make 41 % of all JCT under A, so they decide the mean.",
     )
     eleven = times("A", *[1.0] * 9989, *[630.0] * 11)
     assert meaning.carried_limit(eleven, eleven) is None
@@ -286,8 +284,8 @@ def test_one_gang_that_the_others_wait_for() -> None:
     base, other = gang("A", *first), gang("B", *second)
     # 45 of 50 h.
     told = (
-        "1 of 11 jobs, on half of the GPUs or more, runs during 90 % of all waiting under A: the"
-        " difference hangs on it."
+        "1 of 11 jobs, on half of the GPUs or more, runs during 90 % of all waiting under A, so"
+        " the difference depends on it."
     )
     assert meaning.blocked_limit(base, other, 16) == ("blocked", told)
     # Whichever of the two is the baseline.
@@ -345,7 +343,7 @@ def test_a_recording_is_explained_within_a_fifth_of_its_mean_wait() -> None:
     assert (others.simulated_s, others.median_s) == (2.5 * HOUR, 2 * HOUR)
     assert not others.holds
     assert (
-        "waits 2.5 h on average and the recording 2.5 h; half of the waits are off by 2 h or more"
+        "waits 2.5 h on average, the recorded schedule 2.5 h; half of the waits are off by 2 h"
         in others.sentence()
     )
 

@@ -60,8 +60,8 @@ def test_no_number_without_history_or_simulation(trace: Trace) -> None:
     assert trust(bare, [outcome_of("a", trace, [0.0] * 4)]) is None
     assert trust(trace, [outcome_of("a", trace, [0.0] * 4, replays=True)]) is None
     assert trust(trace, [outcome_of("a", trace, [float("nan")] * 4)]) is None
-    assert no_trust_reason(trace).startswith("Nothing is compared with the recorded start times")
-    assert no_trust_reason(bare).startswith("This trace holds no recorded start times")
+    assert no_trust_reason(trace).startswith("There is no comparison with recorded start times")
+    assert no_trust_reason(bare).startswith("This trace has no recorded start times")
     assert trust(trace, []) is None
 
 

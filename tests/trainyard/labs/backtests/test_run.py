@@ -125,13 +125,13 @@ def test_a_comparison_heeds_the_check(as_fifo: pd.DataFrame, store: Store) -> No
     assert report.past is not None
     told = past.best_verdict(again.study, store)
     assert told == report.past
-    assert report.comparable == ("No gain over" not in again.headline)
+    assert report.comparable == ("You cannot quote" not in again.headline)
     if not report.comparable:
         assert report.past.full_sentence in again.headline
     assert ty.backtest(trace, CLUSTER, "fifo", store=store).comparable
     with_fifo = ty.compare(trace, CLUSTER, ["recorded", "sjf", "fifo"], store=store)
     # The best verdict counts: what simulates the site stands in the same comparison.
-    assert "No gain over" not in with_fifo.headline
+    assert "You cannot quote" not in with_fifo.headline
 
 
 def test_the_policy_of_the_record_itself_cannot_be_checked(
@@ -201,7 +201,7 @@ def test_the_four_sentences(found: Closeness, level: str) -> None:
     one = judge_closeness("Slurm", found, "the order in which jobs go")
     assert one.level == level
     assert one.comparable == (level in ("reproduces", "most"))
-    assert one.full_sentence.startswith("Slurm, checked against the past, ")
+    assert one.full_sentence.startswith("Slurm, in the backtest, ")
 
 
 def test_what_is_kept_comes_back(as_fifo: pd.DataFrame, store: Store) -> None:
