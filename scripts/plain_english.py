@@ -23,15 +23,15 @@ from scripts.size import AROUND, PRODUCT, Measure, package_of, syntax_nodes  # n
 
 # Measure -> the most hits. A limit falls whenever fewer are reached; it never rises.
 LIMITS: Final[Mapping[str, int]] = {
-    "docstrings": 19,
-    "module docstrings": 5,
-    "messages": 8,
-    "names": 14,
-    "participles": 14,
-    "identifiers": 248,
-    "docs": 160,
-    "long sentences": 106,
-    "words of docs": 80_258,
+    "docstrings": 0,
+    "module docstrings": 0,
+    "messages": 3,
+    "names": 4,
+    "participles": 4,
+    "identifiers": 15,
+    "docs": 8,
+    "long sentences": 2,
+    "words of docs": 46_185,
 }
 
 COUNTS: Final = ("identifiers", "words of docs")

@@ -77,7 +77,7 @@ def contract_page() -> str:
     for title, names in CONTRACT.items():
         lines += ["", f"## {title}"]
         for name in names:
-            lines += ["", f"### `{name}`", "", *_described(getattr(contract, name))]
+            lines += ["", f"### `{name}`", "", *_describe_object(getattr(contract, name))]
             if name == "Needs":
                 lines += _words("reads", contract.READS) + _words("requires", contract.REQUIRES)
     return "\n".join(lines) + "\n"
@@ -103,7 +103,7 @@ def policies_page() -> str:
 
 
 def families() -> dict[str, list[str]]:
-    """Return the policies by what they are for, in the order of the registry."""
+    """Return family -> policies, in the order of the registry."""
     found: dict[str, list[str]] = {label: [] for label in FAMILIES.values()}
     for name, cls in OWN.items():
         family = cls.__module__.split(".")[1]
@@ -147,7 +147,7 @@ def pages() -> dict[Path, str]:
 
 
 def _with_table(page: Path, table: str) -> str:
-    """Return a page in which a table replaces the one with the same head."""
+    """Return a page with its table of the same header replaced."""
     head = re.escape(table.partition("\n")[0])
     text = page.read_text(encoding="utf-8")
     return re.sub(rf"^{head}\n(\|.*\n)*", lambda _: f"{table}\n", text, flags=re.MULTILINE)
@@ -206,7 +206,7 @@ def _setting(info: ParamInfo) -> str:
     return f"`{Spec.of('x', **{info.name: info.default})}`".replace("`x:", "`")
 
 
-def _described(thing: Any) -> list[str]:
+def _describe_object(thing: Any) -> list[str]:
     """Return the text of a docstring, and a list of its fields and methods."""
     text = cleandoc(thing.__doc__ or "")
     lines = _paragraphs(text.split("\nParameters\n")[0])
@@ -220,14 +220,14 @@ def _described(thing: Any) -> list[str]:
         ]
         lines += ["", f"Fields: {', '.join(fields)}."] if fields else []
         rows += [
-            f"- `{_called(name, value)}`: {_first(value)}"
+            f"- `{_call_text(name, value)}`: {_first(value)}"
             for name, value in vars(thing).items()
             if not name.startswith("_") and name not in named and isinstance(value, _METHODS)
         ]
     return [*lines, "", *rows] if rows else lines
 
 
-def _called(name: str, value: Any) -> str:
+def _call_text(name: str, value: Any) -> str:
     if isinstance(value, property):
         return name
     function = getattr(value, "__func__", value)

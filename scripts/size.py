@@ -22,15 +22,15 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 # Package -> its places and the maximum number of statements. A file belongs to the package with
 # the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
-    "sim": (("sim",), 8_583),
+    "sim": (("sim",), 8_581),
     "jobtraces": (("jobtraces",), 5_732),
     "allocators": (("allocators",), 8_425),
     "allocators/sites": (("allocators/sites",), 6_219),
     "trainyard": (("trainyard",), 15_393),
     "trainyard/views": (("trainyard/views",), 3_272),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_590),
-    "benchmarks, scripts": (AROUND, 2_708),
-    "tests": (("tests",), 40_460),
+    "benchmarks, scripts": (AROUND, 2_746),
+    "tests": (("tests",), 40_569),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, imports for annotations included."""
@@ -38,7 +38,7 @@ UPWARD: Final = 0
 """Imports between neighbors of one folder that close a loop."""
 ONE_IMPORTER: Final = 65
 """Modules that only one other module imports, in the same folder."""
-TWICE: Final = 4
+TWICE: Final = 3
 """Class names that two or more modules define."""
 
 Node = TypeVar("Node", bound=Hashable)

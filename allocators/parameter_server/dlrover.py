@@ -64,8 +64,7 @@ _SERVERS_EVERY_S = 3600.0
 class JobState:
     """Request, present or planned size, and measurements of a job.
 
-    ``due_s`` is the time of its next check. Until ``stays_s`` no replica is moved for being slow,
-    since there was no better node.
+    ``due_s`` is the time of its next check. No slow replica moves until ``stays_s``.
     """
 
     request: Demand
@@ -214,13 +213,12 @@ class DLRover(Allocator):
     majority, and then all do. Cores are whole. The first plan for servers divides the memory at the
     end of the job among them, as the first version of the algorithm did, and never has fewer
     servers than that takes. If not all workers of a plan fit, a job gets those that do; servers
-    must all fit. A size that can never fit is replaced by the user's request. A slow replica
-    without another node stays for at least an hour.
+    must all fit. A size that can never fit is replaced by the request. A slow replica without
+    another node stays for at least an hour.
 
     Observed: speeds are measured without noise, so nearly every further worker counts as a gain,
-    and jobs grow to the maximum of 60 workers unless servers are full or the job is short. That
-    makes them faster, but they wait more for servers, so the share of cores in use rises less than
-    reported.
+    and jobs grow to 60 workers unless servers are full or the job is short. They run faster but
+    wait longer for servers, so the share of cores in use rises less than reported.
 
     References
     ----------
@@ -354,22 +352,10 @@ class DLRover(Allocator):
         ),
         goals=("elastic",),
         how=(
-            (
-                "A job with parameter servers begins small: one worker, and as many servers as"
-                " similar jobs used."
-            ),
-            (
-                "Soon after its start, measurements give a plan for its workers and one for its"
-                " servers."
-            ),
-            (
-                "Further plans follow at intervals of minutes, if they promise speed or if"
-                " cores or memory are short."
-            ),
-            (
-                "A job that runs out of memory restarts with more; a slow replica moves to"
-                " another node."
-            ),
+            "A job begins small: one worker, and as many servers as similar jobs used.",
+            "Soon after the start, measurements give plans for its workers and its servers.",
+            "More plans follow every few minutes, for speed or if cores or memory are short.",
+            "A job out of memory restarts with more; a slow replica moves to another node.",
             "Which jobs run, and where, is decided by the inner policy.",
         ),
     )

@@ -391,8 +391,11 @@ def chance_limit(outcomes: Sequence[Outcome], *, random: bool) -> Limit | None:
     draws = len(outcomes[0].jobs)
     if not random or draws >= MIN_DRAWS:
         return None
-    runs = "One random run" if draws == 1 else f"{draws} random runs"
-    return Limit("one_draw", f"{runs}: the result may differ by chance.")
+    return Limit(
+        "one_draw",
+        f"{'One random run' if draws == 1 else f'{draws} random runs'}: the result may differ by"
+        " chance.",
+    )
 
 
 def ranking_limit(outcomes: Sequence[Outcome], goal: str, name: str) -> Limit | None:

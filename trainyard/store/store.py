@@ -355,10 +355,13 @@ class Store:
             raise TraceError(missing)
         try:
             frame = read_frame(self._files[TRACE].read(digest, "jobs.parquet"))
-            name, epoch = str(row.manifest["name"]), str(row.manifest["epoch"])
-            from_zero = bool(row.manifest.get("from_zero", True))
-            doubts = row.manifest.get("doubts", ())
-            trace = Trace.of(frame, name=name, epoch=epoch, from_zero=from_zero, doubts=doubts)
+            trace = Trace.of(
+                frame,
+                name=str(row.manifest["name"]),
+                epoch=str(row.manifest["epoch"]),
+                from_zero=bool(row.manifest.get("from_zero", True)),
+                doubts=row.manifest.get("doubts", ()),
+            )
         except FileNotFoundError as error:
             self.index.drop(TRACE, [digest])
             raise TraceError(missing) from error

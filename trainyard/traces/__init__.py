@@ -1,1 +1,1 @@
-"""Where jobs come from: samples, files and uploads, and what becomes of them before a run."""
+"""Sources of jobs: samples, files and uploads, and their preparation for a run."""
