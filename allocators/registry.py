@@ -13,7 +13,7 @@ from allocators.elastic.mip import MipElastic
 from allocators.heterogeneous.gavel.policy import Gavel
 from allocators.heterogeneous.hadar.hadare import HadarE
 from allocators.heterogeneous.hadar.policy import Hadar
-from allocators.nesting import Composite
+from allocators.inner_policies import Composite
 from allocators.parameter_server.aiturbo import AITurbo
 from allocators.parameter_server.dlrover import DLRover
 from allocators.parameter_server.optimus import Optimus

@@ -26,7 +26,7 @@ from sim.contract import Spec
 from tests.browser.server import FLAGS, chromium, serving
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.samples import load_sample
 
 MAX_MB: Final[Mapping[str, float]] = {"compare": 0.8, "explore": 0.6}
@@ -130,7 +130,7 @@ def _find_server(address: str) -> psutil.Process:
 
 def _sample_study(seed: int = 0) -> Study:
     """Return the sample comparison with a seed."""
-    study = start.sample_study()
+    study = new_study.sample_study()
     return replace(study, base=replace(study.base, seed=seed))
 
 

@@ -22,7 +22,7 @@ from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import run_missing
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps.plan import PlanRun
 

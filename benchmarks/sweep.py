@@ -28,7 +28,7 @@ from trainyard.library.library import HERE
 from trainyard.store import Store
 from trainyard.store.index import RUN
 from trainyard.study.scenario import Scenario, TraceSpec
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.plan import PlanRun

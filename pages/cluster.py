@@ -8,8 +8,8 @@ from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.trace import Trace
 from trainyard.clusters import machines, prices
-from trainyard.text import gpu_type
-from trainyard.traces import start
+from trainyard.formatting import gpu_type
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 from trainyard.views import inputs
 from ui import figure, server, state, words
@@ -22,7 +22,9 @@ def body() -> None:
     try:
         trace = load_trace(state.session().study.base.trace, server.store())
     except TrainyardError as error:
-        if not start.is_trace_missing(state.session().study, server.store()):  # else reported above
+        if not new_study.is_trace_missing(
+            state.session().study, server.store()
+        ):  # else reported above
             st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     # Filled after the tables, which may change the headline.

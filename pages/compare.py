@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ui import comparison, job_drawer, presenting, state, url_params
+from ui import comparison, job_drawer, presentation, state, url_params
 from ui.comparing import screen
 from ui.layout import run_page
 
@@ -24,7 +24,7 @@ def body() -> None:
     job_drawer.draw(compared)
     screen.draw(compared)
     if url_params.is_presenting():
-        presenting.draw(compared)
+        presentation.draw(compared)
 
 
 if __name__ == "__main__":

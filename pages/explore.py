@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui import comparison, empty_states, exploration, job_drawer, state, zoom_window
+from ui import comparison, empty_states, explore_params, job_drawer, state, zoom_window
+from ui.exploring import instant as explore_moment
 from ui.exploring import machines as explore
-from ui.exploring import moment as explore_moment
 from ui.layout import run_page
 
 _TITLE = "Explore"
@@ -18,7 +18,7 @@ def body() -> None:
     session = state.session()
     if session.page_changed:
         explore_moment.stop()
-    exploration.sync_url(session.displayed_study)
+    explore_params.sync_url(session.displayed_study)
     compared = comparison.compare_displayed(session, _TITLE, _ABOUT)
     if compared is None:
         return
@@ -27,7 +27,7 @@ def body() -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="explore_bar"):
         policy_indices = explore.draw_policy_choice(compared)
         zoomed = compared.with_window(zoom_window.current(end_s))
-        explored = exploration.open_runs(zoomed, policy_indices)
+        explored = explore_params.open_runs(zoomed, policy_indices)
         options = explore.draw_options(explored)
         zoom_window.draw("explore", end_s, zoomed.axis.clock)
         if compared.runs.study.repeats > 1:

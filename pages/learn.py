@@ -8,14 +8,14 @@ import streamlit as st
 
 from ui import url_params
 from ui.layout import run_page
-from ui.learning import background, lessons
+from ui.learning import lessons, reference_tabs
 from ui.learning import replay_tab as learn
 
 TABS: Final[url_params.Tabs] = {
     "lessons": ("Lessons", lessons.draw),
     "replays": ("Paper replays", learn.draw),
-    "glossary": ("Glossary", background.draw_glossary),
-    "limits": ("Limits of the model", background.draw_limits),
+    "glossary": ("Glossary", reference_tabs.draw_glossary),
+    "limits": ("Limits of the model", reference_tabs.draw_limits),
 }
 
 

@@ -9,16 +9,16 @@ import streamlit as st
 from trainyard.study.sweep import Sweep
 from ui import url_params
 from ui.layout import run_page
+from ui.planning import backtest, mid_run_switch, quotas, sweep, what_if
 from ui.planning import capacity as plan
-from ui.planning import from_here, past, quotas, sweep, what_if
 
 TABS: Final[url_params.Tabs] = {
     "capacity": ("Capacity", plan.draw),
     what_if.NAME: ("What if", what_if.draw),
     "sweep": ("Sweep", sweep.draw),
     quotas.NAME: ("Quotas", quotas.draw),
-    from_here.NAME: ("Switch policy mid-run", from_here.draw),
-    past.NAME: ("Backtest", past.draw),
+    mid_run_switch.NAME: ("Switch policy mid-run", mid_run_switch.draw),
+    backtest.NAME: ("Backtest", backtest.draw),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 from ui import server, state, words
 from ui.choosing import policies
@@ -18,7 +18,7 @@ def body() -> None:
     try:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
-        if not start.is_trace_missing(study, server.store()):  # else reported above
+        if not new_study.is_trace_missing(study, server.store()):  # else reported above
             st.warning(words.plain(str(error)), icon=":material/warning:")
         trace = None
     policies.draw(trace)

@@ -7,8 +7,8 @@ from typing import Final, Literal
 import streamlit as st
 
 from trainyard.study.study import Study
-from trainyard.traces import start
-from ui import library, picture, state
+from trainyard.traces import new_study
+from ui import library, sample_chart, state
 from ui.layout import run_page
 
 _ENTRY_POINTS: Final = (
@@ -38,7 +38,7 @@ _ENTRY_POINTS: Final = (
 
 def body() -> None:
     """Draw the Start page."""
-    study = start.sample_study()
+    study = new_study.sample_study()
     with st.container(horizontal=True, vertical_alignment="center", key="opening"):
         with st.container(gap=None):
             st.title("What would another scheduler have done?", anchor=False)
@@ -47,7 +47,7 @@ def body() -> None:
                 " completion times, GPU use, and cost."
             )
         _draw_run_button(study)
-    picture.draw(study)
+    sample_chart.draw(study)
     _draw_entry_points()
     library.draw_file_uploader()
     library.draw()

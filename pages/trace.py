@@ -11,13 +11,20 @@ import streamlit as st
 from sim.trace import Trace
 from trainyard.clusters import machines
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import intake, likeness, start
+from trainyard.traces import intake, likeness, new_study
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import Source, dropped_text, load_source, load_trace
 from trainyard.views import inputs
 from ui import empty_states, figure, server, state, words
 from ui.choosing import scaling
-from ui.importing import account, beside, doubts, fitted_cluster, trace_part, upload
+from ui.importing import (
+    cluster_warnings,
+    fitted_cluster,
+    intake_account,
+    second_trace,
+    trace_part,
+    upload,
+)
 from ui.layout import run_page
 
 
@@ -30,7 +37,7 @@ def body() -> None:
         trace_part.draw_generator_choice(session)
         upload.draw_help(session)
     upload.draw_faults()
-    if start.is_trace_missing(session.study, server.store()):
+    if new_study.is_trace_missing(session.study, server.store()):
         empty_states.draw_trace_gone(here=True)
         return
     source = load_source(session.study.base.trace, server.store())
@@ -45,22 +52,22 @@ def body() -> None:
         trace = load_trace(session.study.base.trace, server.store())
         if not likeness.is_look_alike(session.study.base.trace.source):
             trace_part.draw_generator_form(session)
-        beside.draw_look_alike(session, trace)
+        second_trace.draw_look_alike(session, trace)
     facts = _trace_profile(trace.digest, trace)
     with title:
         st.title(
             words.plain(_headline(session, source, trace, facts, reader_account)), anchor=False
         )
-    account.draw_questions(source.account, intake)
+    intake_account.draw_questions(source.account, intake)
     fitted_cluster.draw(session, source)
-    doubts.draw(session, trace)
+    cluster_warnings.draw(session, trace)
     with st.container(key="small_figures"):
         grid = st.grid(4, min_column_width=290, gap="small")
     for view in inputs.trace_views(facts):
         with grid.cell():
             figure.draw(view)
-    account.draw(source.account, intake)
-    beside.draw(session, trace)
+    intake_account.draw(source.account, intake)
+    second_trace.draw(session, trace)
     scaling.draw(session)
 
 
@@ -105,7 +112,7 @@ def _draw_samples(session: state.Session) -> None:
     )
     if chosen is not None and f"sample:{chosen}" != session.study.base.trace.source:
         session.replace(
-            start.with_trace(session.study, TraceSpec(f"sample:{chosen}"), server.store())
+            new_study.with_trace(session.study, TraceSpec(f"sample:{chosen}"), server.store())
         )
         session.upload = None
         st.rerun()

@@ -27,7 +27,7 @@ from jobtraces.readers.columns import ALIASES
 from sim.cluster import Cluster
 from sim.perf.measured import built_in
 from sim.trace import COLUMNS, REQUIRED
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _REAL: Final = (
@@ -569,7 +569,7 @@ def cluster(rng: random.Random) -> tuple[bytes, str]:
 
 def scenario(rng: random.Random) -> bytes:
     """Return a scenario file, a scenario with its jobs, or exported runs."""
-    document: Any = start.sample_study().to_json()
+    document: Any = new_study.sample_study().to_json()
     for _ in range(rng.randint(0, 2)):
         document = replace_value(rng, document)
     if rng.random() < 0.7:

@@ -44,8 +44,8 @@ from trainyard.store.entry import to_parquet
 from trainyard.store.store import plain
 from trainyard.study.document import canonical_json
 from trainyard.study.study import Study
-from trainyard.traces import bundle, intake, start
-from trainyard.traces.thinning import anonymize
+from trainyard.traces import bundle, intake, new_study
+from trainyard.traces.sampling import anonymize
 
 MAX_S: Final = 5.0
 MAX_MB: Final = 1000.0
@@ -88,7 +88,7 @@ class Pages:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store, self._study = store, start.sample_study()
+        self._store, self._study = store, new_study.sample_study()
         self._perf: PerfSpec = profiles.build_model(self._study.base.perf, store)
         self.kinds: Mapping[str, Callable[[random.Random], None]] = {
             "trace": self.trace,
@@ -170,7 +170,7 @@ class Pages:
 
     def _read_machines(self, cluster: Cluster) -> None:
         """Compute all figures of the Cluster page."""
-        study = start.with_cluster(self._study, cluster)
+        study = new_study.with_cluster(self._study, cluster)
         groups, types = machines.group_table(cluster), machines.type_table(cluster)
         machines.cluster_from_tables(groups, types, cluster)
         machines.cluster_totals(cluster)
@@ -213,16 +213,19 @@ class Pages:
         # Packed by hand, so that it can have values that a page never writes.
         packed = zlib.compress(json.dumps(document).encode("utf-8", "replace"), 1)
         self._open_study(
-            start.refuse_server_file(Study.unpack(base64.urlsafe_b64encode(packed).decode()))
+            new_study.refuse_server_file(Study.unpack(base64.urlsafe_b64encode(packed).decode()))
         )
 
     def _open_study(self, study: Study) -> None:
         """Compute the figures of an opened study."""
         canonical_json(study.to_json())
-        start.is_trace_missing(study, self._store)
+        new_study.is_trace_missing(study, self._store)
         machines.cluster_totals(study.base.cluster)
         if study.base.trace.source == self._study.base.trace.source:
-            [start.refusal_reason(study, at, self._store) for at in range(len(study.allocators))]
+            [
+                new_study.refusal_reason(study, at, self._store)
+                for at in range(len(study.allocators))
+            ]
             estimate(study, self._store, Costs(), 2)
 
     def profile(self, rng: random.Random) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from allocators import PACKAGES, REGISTRY, make  # noqa: E402 - the checkout, wherever it is started from
-from allocators.nesting import Composite  # noqa: E402
+from allocators.inner_policies import Composite  # noqa: E402
 from sim import contract  # noqa: E402
 from sim.contract import Allocator, ParamInfo, Spec, parameters  # noqa: E402
 from sim.metrics.registry import METRICS  # noqa: E402

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+from sim.cloud_instances import closest_instance, find_instance
 from sim.errors import ClusterError
 from sim.gpu_catalog import catalog, find_gpu
-from sim.hosts import expand_hosts
-from sim.instances import closest_instance, find_instance
+from sim.host_lists import expand_hosts
 from sim.limits import check_sizes
 
 T = TypeVar("T")
@@ -356,9 +356,9 @@ class Cluster:
     def parse(cls, spec: str) -> Cluster:
         """Build a cluster from text such as ``16x8:v100,4x4:t4,2x0:cpu`` (nodes x GPUs : type).
 
-        ``4xp4d.24xlarge`` are four cloud instances of that name (`sim.instances`), with their cores
-        and memory. A part may end with ``/96c`` (cores per node) and ``/512g`` (GB per node). By
-        default CPU nodes have 96 cores and 512 GB (the machines of the PAI trace), and cores and
+        ``4xp4d.24xlarge`` are four cloud instances of that name (`sim.cloud_instances`), with their
+        cores and memory. A part may end with ``/96c`` (cores per node) and ``/512g`` (GB per node).
+        By default CPU nodes have 96 cores and 512 GB (the machines of the PAI trace), and cores and
         memory of GPU nodes are not modelled.
 
         Raises

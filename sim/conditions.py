@@ -67,7 +67,7 @@ class Conditions:
     Notes
     -----
     With any settings a run ends early when no job can start any more, and when it makes no
-    progress (see `sim.engine.endings.Standstill`). Jobs that are active then are unfinished;
+    progress (see `sim.engine.give_up.Standstill`). Jobs that are active then are unfinished;
     `RunResult.reason` and `RunResult.remarks` give the reason.
     """
 

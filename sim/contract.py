@@ -21,11 +21,11 @@ from sim.clock import LATEST_S, STEP_S, instant, later
 from sim.cluster import Node
 from sim.errors import ContractError, ParameterError, SolverError
 from sim.grants import Delta, Demand, Eviction, Gang, Grant, JobId, NodePool, Part, Shape, Tuning
-from sim.hosts import expand_hosts
+from sim.host_lists import expand_hosts
 from sim.params import ParamInfo, Spec, build, did_you_mean, is_file_text, param, parameters
+from sim.queue_rules import QueueRule
 from sim.reasons import Decided, Reason, Value
-from sim.rules import QueueRule
-from sim.seen import Estimates, Floats, FreeResources, Ints, JobTable, Resources, Telemetry, View
+from sim.view import Estimates, Floats, FreeResources, Ints, JobTable, Resources, Telemetry, View
 
 __all__ = [
     "EMPTY",

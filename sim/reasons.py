@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from sim.grants import Demand, Grant, JobId, Part
-from sim.seen import View
+from sim.view import View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -77,7 +77,7 @@ HOMES = {
     "yaml": ("allocators/sites/manifests.py", "trainyard/clusters/kubernetes.py"),
     "streamlit": ("app.py", "pages/", "ui/"),
     "starlette": ("ui/headers.py",),
-    "sklearn": ("sim/perf/trained.py",),
+    "sklearn": ("sim/perf/regression.py",),
     "numba": ("sim/engine/fast/compiled.py",),
     "plotly": ("trainyard/views/",),
     "duckdb": ("jobtraces/recipes/engine.py",),
@@ -92,7 +92,7 @@ HOMES = {
 LATE_IMPORTS = frozenset(
     {
         ("allocators/heterogeneous/timeshare/matching.py", "scipy.optimize"),
-        ("sim/perf/trained.py", "sklearn.ensemble"),
+        ("sim/perf/regression.py", "sklearn.ensemble"),
         ("sim/engine/fast/compiled.py", "numba"),
         ("jobtraces/recipes/engine.py", "duckdb"),
         ("trainyard/store/files.py", "fsspec.core"),
@@ -248,7 +248,7 @@ def test_what_can_be_published_imports_nothing_of_ours() -> None:
             if target.split(".")[0] in LAYERS
             and not is_within(target, own)
             # Charts write instants and durations as sentences do.
-            and target != "trainyard.text"
+            and target != "trainyard.formatting"
         }
         assert rooms
         assert foreign == set()

@@ -19,7 +19,7 @@ from sim.trace import Trace
 from trainyard.clusters import machines
 from trainyard.labs.backtests.report import BacktestReport
 from trainyard.labs.backtests.run import BacktestRun
-from trainyard.results import outcomes, plainest
+from trainyard.results import outcomes, simplest_model
 from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.runs.run import run_missing
 from trainyard.store import Store, StoredResult
@@ -30,7 +30,7 @@ from trainyard.study.study import Study
 from trainyard.traces import bundle, fitting, likeness
 from trainyard.traces.sources import Source, apply_changes, load_frame, load_source, load_trace
 from trainyard.views import registry
-from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.markup import text
 from trainyard.views.report.page import offline_html
 from trainyard.what_if import explore, reasons, tables
@@ -210,7 +210,7 @@ def compare(  # noqa: PLR0913 - parts of a comparison; all but the first three a
     base = Scenario(where, nodes, specs[0], model or RIGID, **given)
     study = Study(base, specs, repeats=repeats)
     if not model:
-        chosen = plainest.simplest_for_all(specs, jobs, nodes)
+        chosen = simplest_model.simplest_for_all(specs, jobs, nodes)
         study = replace(study, base=replace(study.base, perf=chosen))
     _, skipped = run_missing(study, at, engine=engine)
     return Comparison(study, at, skipped)
@@ -276,7 +276,7 @@ def backtest(  # noqa: PLR0913 - parts of a backtest; all but the first three ar
     model = Spec.parse(perf) if isinstance(perf, str) and perf else perf
     given: dict[str, Any] = {"overheads": NEW_COSTS} | scenario
     where = TraceSpec(f"store:{at.put_trace(source.trace, source.account)}")
-    chosen = model or plainest.simplest_for_all((policy,), source.trace, nodes)
+    chosen = model or simplest_model.simplest_for_all((policy,), source.trace, nodes)
     run = BacktestRun(
         Check(
             Scenario(where, nodes, policy, chosen, **given),

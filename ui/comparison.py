@@ -10,7 +10,7 @@ from trainyard.results.groups import GroupComparison
 from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.views import comparison as views
 from trainyard.views import metric_table
-from trainyard.views.compared import ComparedRuns, Window, compare_runs
+from trainyard.views.compared_runs import ComparedRuns, Window, compare_runs
 from trainyard.views.comparison import ComparisonChoice, ComparisonView
 from ui import empty_states, figure, server, state, stored_results, url_params, words, zoom_window
 

@@ -10,7 +10,7 @@ import streamlit as st
 from trainyard.results.outcomes import StudyResults
 from trainyard.runs import estimate
 from trainyard.runs.queue import Submission
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import server, state, stored_results, words
 from ui.choosing import profiles
 
@@ -34,7 +34,9 @@ def draw_not_run(session: state.Session, title: str, about: str) -> None:
         is_blocked = missing_profiles is not None
         if (
             st.button(
-                "Run the sample" if session.study == start.sample_study() else "Run this scenario",
+                "Run the sample"
+                if session.study == new_study.sample_study()
+                else "Run this scenario",
                 key="run_here",
                 type="primary",
                 icon=":material/play_arrow:",
@@ -160,7 +162,7 @@ def _draw_failed(session: state.Session, title: str, job: Submission) -> None:
     ):
         baseline = session.study.allocators[session.study.baseline]
         session.replace(
-            start.with_policies(
+            new_study.with_policies(
                 session.study,
                 tuple(other_policies),
                 other_policies.index(baseline) if baseline in other_policies else 0,

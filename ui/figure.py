@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 import pandas as pd
 import streamlit as st
 
+from trainyard.formatting import common_unit
 from trainyard.results import outcomes
-from trainyard.text import common_unit
 from trainyard.views import charts
 from trainyard.views.figure_view import FigureView
 from ui import url_params, words

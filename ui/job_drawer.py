@@ -14,14 +14,14 @@ import streamlit as st
 from sim.trace import Trace
 from trainyard.views import one_job
 from trainyard.views.charts import visible
-from trainyard.views.compared import ComparedRuns
-from trainyard.views.explored import ExploredRuns
+from trainyard.views.compared_runs import ComparedRuns
+from trainyard.views.explored_runs import ExploredRuns
 from trainyard.views.one_job import JobStory
 from trainyard.what_if import explore, reasons, tables
 from trainyard.what_if.explore import Book
-from trainyard.what_if.witness import Statement
-from ui import comparison, exploration, figure, server, state, url_params, words
-from ui.faults import run_guarded
+from trainyard.what_if.statements import Statement
+from ui import comparison, explore_params, figure, server, state, url_params, words
+from ui.error_boundary import run_guarded
 
 JOB: Final = "job_id"
 """URL parameter: id of the open job."""
@@ -125,7 +125,7 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
     # Navigation links drop the parameter.
     url_params.set_param(JOB, str(trace.frame["job_id"].iloc[job]))
     url_params.set_param(_ROW, "")
-    explored = exploration.open_runs(compared, _policy_indices(compared, titles))
+    explored = explore_params.open_runs(compared, _policy_indices(compared, titles))
     story = one_job.story(explored, job)
     dialog = st.dialog(
         words.plain(visible(story.title, 60)),

@@ -11,11 +11,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from sim.errors import TrainyardError
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import (
     browser_identity,
     empty_states,
-    faults,
+    error_boundary,
     run_status,
     scenario_bar,
     server,
@@ -99,7 +99,7 @@ def run_app() -> None:
     bar, below = st.container(key="bar_place"), st.container(key="bar_lines", gap="xsmall")
     # Reserves the height of the bar, so that the page does not move when it is drawn.
     bar.html(scenario_bar.MENU)
-    is_trace_gone = start.is_trace_missing(session.study, server.store())
+    is_trace_gone = new_study.is_trace_missing(session.study, server.store())
     with below:
         st.html(_LOST)
         _draw_keys()
@@ -116,7 +116,7 @@ def run_app() -> None:
     # The bar is drawn last, because forms of the page change the study. Pages without forms draw it
     # first, so that Run appears before their charts.
     for part in reversed(parts) if name in _BAR_FIRST else parts:
-        faults.run_guarded(part)
+        error_boundary.run_guarded(part)
     state.write_url()
     if session.study.base.name != scenario_name:
         st.rerun()  # updates the window title

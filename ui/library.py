@@ -14,18 +14,18 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.metrics.registry import COLUMNS
+from trainyard.formatting import relative_date
 from trainyard.library import archive, library
 from trainyard.library.library import Item, ItemComparison, Recipe
-from trainyard.runs.disconnects import release_memory
-from trainyard.study.branch import FromHere
+from trainyard.runs.grace_period import release_memory
+from trainyard.study.branch_point import FromHere
 from trainyard.study.check import Check
 from trainyard.study.study import Study
-from trainyard.text import relative_date
-from trainyard.traces import bundle, intake, start
+from trainyard.traces import bundle, intake, new_study
 from trainyard.views import charts
-from ui import browser_identity, received, server, state, stored_results, words
+from ui import browser_identity, server, state, stored_results, uploaded_files, words
+from ui.planning import backtest, mid_run_switch
 from ui.planning import capacity as plan
-from ui.planning import from_here, past
 
 FILE: Final = "trainyard-runs.zip"
 _PAGE: Final = 20
@@ -327,12 +327,13 @@ def _open(item: Item) -> None:
         session.replace(recipe.study)
         session.displayed_study, session.window = recipe.study, None
         st.switch_page(
-            "pages/plan.py", query_params=state.url_parameters() | from_here.url_parameters(recipe)
+            "pages/plan.py",
+            query_params=state.url_parameters() | mid_run_switch.url_parameters(recipe),
         )
     if isinstance(recipe, Check):
         session.replace(recipe.study)
         st.switch_page(
-            "pages/plan.py", query_params=state.url_parameters() | past.url_parameters(recipe)
+            "pages/plan.py", query_params=state.url_parameters() | backtest.url_parameters(recipe)
         )
     if not isinstance(recipe, Study):
         st.switch_page(
@@ -340,7 +341,7 @@ def _open(item: Item) -> None:
         )
     study = recipe.with_name(item.name)
     session.window = None
-    if not session.open(study) and not start.is_trace_missing(study, server.store()):
+    if not session.open(study) and not new_study.is_trace_missing(study, server.store()):
         session.displayed_study = study  # the page reports that its results are gone
     st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
@@ -348,7 +349,7 @@ def _open(item: Item) -> None:
 def _admitted_recipe(item: Item) -> Recipe:
     """Return the recipe of an entry, after checking that a shared server may open its files."""
     recipe = item.recipe()
-    start.refuse_server_file(recipe if isinstance(recipe, Study) else recipe.study)
+    new_study.refuse_server_file(recipe if isinstance(recipe, Study) else recipe.study)
     return recipe
 
 
@@ -421,7 +422,7 @@ def draw_file_uploader() -> None:
         return
     st.session_state["taken_scenario"], data = (
         file.file_id,
-        received.take_bytes(file, "scenario_file"),
+        uploaded_files.take_bytes(file, "scenario_file"),
     )
     try:
         if archive.is_archive(data):
@@ -446,7 +447,7 @@ def _open_scenario(session: state.Session, data: bytes, name: str) -> None:
         return
     has_results, is_trace_gone = (
         session.open(opened.study),
-        start.is_trace_missing(opened.study, server.store()),
+        new_study.is_trace_missing(opened.study, server.store()),
     )
     away_note = (
         f"Its trace is the file {opened.missing_trace}: load it on Trace. Until then the current"

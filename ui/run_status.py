@@ -11,8 +11,8 @@ import streamlit as st
 from sim.errors import TrainyardError
 from trainyard.results.differences import study_changes
 from trainyard.results.outcomes import StudyResults
-from trainyard.traces import start
-from ui import faults, progress, server, state, stored_results, words
+from trainyard.traces import new_study
+from ui import error_boundary, progress, server, state, stored_results, words
 from ui.choosing import profiles
 
 EVERY_S: Final = 0.25
@@ -50,7 +50,7 @@ def draw(page: str) -> None:
         # The last run ended while this page was drawn.
         st.rerun()
     # Drawn without live runs too: the browser may request the fragment once more.
-    st.fragment(faults.run_guarded, run_every=EVERY_S if session.live_jobs else None)(
+    st.fragment(error_boundary.run_guarded, run_every=EVERY_S if session.live_jobs else None)(
         partial(_draw_parts, page)
     )
 
@@ -138,9 +138,9 @@ def _draw_run(session: state.Session, page: str, status: Status) -> None:
         or (page == "start" and session.on_sample)
         or (page in RESULTS and not session.unrun_changes and not _has_complete_policy(session))
     )
-    is_blocked = profiles.blocking_coverage(session.study) is not None or start.is_trace_missing(
-        session.study, server.store()
-    )
+    is_blocked = profiles.blocking_coverage(
+        session.study
+    ) is not None or new_study.is_trace_missing(session.study, server.store())
     is_primary = status.differs and not page_has_primary and not is_blocked
     kind: Literal["primary", "secondary"] = "primary" if is_primary else "secondary"
     if st.button("Run", key="run", icon=":material/play_arrow:", type=kind, disabled=is_blocked):

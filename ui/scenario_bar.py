@@ -15,15 +15,15 @@ from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.trace import Trace
 from trainyard.clusters import machines
+from trainyard.formatting import gpu_type
 from trainyard.runs import estimate
 from trainyard.study import catalog
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.text import gpu_type
-from trainyard.traces import bundle, intake, start
+from trainyard.traces import bundle, intake, new_study
 from trainyard.traces.sources import load_source, load_trace
 from trainyard.views import charts
-from ui import faults, presenting, run_status, server, state, stored_results, words
+from ui import error_boundary, presentation, run_status, server, state, stored_results, words
 from ui.choosing import profiles
 from ui.comparing import exports
 
@@ -114,25 +114,25 @@ def _draw_estimate(session: state.Session) -> None:
 
 def _on_use_smaller(session: state.Session, spec: TraceSpec) -> None:
     """Replace the trace of the study by a smaller part."""
-    session.replace(start.with_trace(session.study, spec, server.store()))
+    session.replace(new_study.with_trace(session.study, spec, server.store()))
 
 
 def _draw_share(session: state.Session) -> None:
     """Draw the Share menu in a separate fragment; its contents are built when it opens."""
-    st.fragment(faults.run_guarded)(partial(_draw_share_menu, session))
+    st.fragment(error_boundary.run_guarded)(partial(_draw_share_menu, session))
 
 
 def _draw_share_menu(session: state.Session) -> None:
     """Draw Share: link, scenario file, results, command line, presentation."""
     # Built when it opens: the view of a page changes without a run of the whole page.
-    presenting.open_if_requested()
+    presentation.open_if_requested()
     with st.popover("Share", icon=":material/ios_share:", key=_SHARE, on_change="rerun") as box:
         if box.open:
             _draw_share_link(session)
             _draw_scenario_file(session.study)
             _draw_result_files(session)
             _draw_command(session.study)
-            presenting.draw_button(_SHARE)
+            presentation.draw_button(_SHARE)
 
 
 def _draw_share_link(session: state.Session) -> None:
@@ -309,7 +309,9 @@ def _draw_trace_chip(session: state.Session) -> None:
         trace = load_trace(study.base.trace, server.store())
     except TrainyardError as error:
         with _chip_popover("trace", "No trace"):
-            if not start.is_trace_missing(study, server.store()):  # else a line below reports it
+            if not new_study.is_trace_missing(
+                study, server.store()
+            ):  # else a line below reports it
                 st.warning(words.plain(str(error)), icon=":material/warning:")
             st.page_link("pages/trace.py", label="Load a trace", icon=":material/upload_file:")
         return
@@ -334,7 +336,7 @@ def _draw_trace_chip(session: state.Session) -> None:
 
 def _with_load(study: Study, load: float) -> Study:
     """Return the study with another load factor."""
-    return start.with_trace(study, replace(study.base.trace, load=load), server.store())
+    return new_study.with_trace(study, replace(study.base.trace, load=load), server.store())
 
 
 def _on_toggle_dates() -> None:
@@ -374,7 +376,7 @@ def _with_window(study: Study, ends_s: tuple[float, float], days: float) -> Stud
     """Return the study with a range of submissions, in seconds."""
     first, last = ends_s
     spec = intake.cut_to_window(study.base.trace, (first / 86_400, last / 86_400), days)
-    return start.with_trace(study, spec, server.store())
+    return new_study.with_trace(study, spec, server.store())
 
 
 def _draw_cluster_chip(session: state.Session) -> None:
@@ -405,7 +407,7 @@ def _node_setter(study: Study, row: int) -> Callable[[int], Study]:
         table = machines.group_table(study.base.cluster)
         table.loc[row, "nodes"] = count
         types = machines.type_table(study.base.cluster)
-        return start.with_cluster(
+        return new_study.with_cluster(
             study, machines.cluster_from_tables(table, types, study.base.cluster)
         )
 
@@ -446,7 +448,7 @@ def _draw_policies_chip(session: state.Session) -> None:
             **_field_options(
                 "baseline",
                 study.baseline,
-                lambda index: start.with_policies(study, study.allocators, index),
+                lambda index: new_study.with_policies(study, study.allocators, index),
                 titles.__getitem__,
             ),
         )
@@ -473,7 +475,7 @@ def _with_names(study: Study, names: list[str]) -> Study:
     if not specs:
         return study
     baseline = study.allocators[study.baseline]
-    return start.with_policies(study, specs, specs.index(baseline) if baseline in specs else 0)
+    return new_study.with_policies(study, specs, specs.index(baseline) if baseline in specs else 0)
 
 
 def _draw_runs_chip(session: state.Session) -> None:

@@ -14,13 +14,13 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.library import library
-from trainyard.runs.disconnects import freeze_imports, release_memory
 from trainyard.runs.executors import DEFAULT, Processes, RunLimits, cores
+from trainyard.runs.grace_period import freeze_imports, release_memory
 from trainyard.runs.pool import WorkerPool
 from trainyard.runs.queue import RunQueue
 from trainyard.store import Store
-from trainyard.sweeps.sentences import parallel_runs
-from trainyard.traces import start
+from trainyard.sweeps.summaries import parallel_runs
+from trainyard.traces import new_study
 from trainyard.traces.sources import clear_cache
 
 _HOUR_S: Final = 3600.0
@@ -73,7 +73,7 @@ def delete_expired() -> None:
 @st.cache_resource(ttl=_DAY_S, show_spinner=False)
 def prepare_sample() -> None:
     """Run the sample once a day unless its result is stored, for the first visitor."""
-    study = start.sample_study()
+    study = new_study.sample_study()
     try:
         keys = [pool().submit(scenario, _SERVER).key for scenario in study.scenarios()]
         # The server's own entry keeps the result when a visitor deletes theirs.

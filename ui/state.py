@@ -20,12 +20,12 @@ from trainyard.runs.pool import QueueFullError
 from trainyard.runs.queue import Submission
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.intake import TraceIntake
 from trainyard.traces.own_recipes import OwnRecipe
 from trainyard.traces.sources import load_trace
 from ui import browser_identity, server, stored_results, url_params
-from ui.received import OnDisk
+from ui.uploaded_files import OnDisk
 
 SCENARIO: Final = "s"
 """URL parameter: the study in the forms."""
@@ -170,7 +170,7 @@ class Session:
     def edit(self, study: Study) -> None:
         """Set the study to one edited in a form; widgets keep their values."""
         # A study whose trace is gone cannot run, so it is no step to undo.
-        if study != self.study and not start.is_trace_missing(self.study, server.store()):
+        if study != self.study and not new_study.is_trace_missing(self.study, server.store()):
             self.undo_stack.append(self.study)
         # A policy that was removed and added again keeps its color.
         color_source = (
@@ -233,7 +233,7 @@ class Session:
     @property
     def on_sample(self) -> bool:
         """Whether the scenario is the sample of a new session."""
-        return self.study.matches(start.sample_study())
+        return self.study.matches(new_study.sample_study())
 
     @property
     def live_jobs(self) -> list[Submission]:
@@ -294,7 +294,8 @@ class Session:
         """
         pool, study = server.pool(), self.study
         reasons = [
-            start.refusal_reason(study, index, pool.store) for index in range(len(study.allocators))
+            new_study.refusal_reason(study, index, pool.store)
+            for index in range(len(study.allocators))
         ]
         before = self.live_jobs
         keeps_display = self.displayed_study is not None and stored_results.has_results(
@@ -488,13 +489,15 @@ def forget_trace(digest: str) -> int:
 def _session_from_url(scenario: str, result: str) -> Session:
     """Return a session with the studies of the URL, or with the sample if it has none."""
     if not scenario:
-        return Session(start.sample_study())
+        return Session(new_study.sample_study())
     try:
-        study = start.refuse_server_file(Study.unpack(scenario))
-        if start.is_trace_missing(study, server.store()):
+        study = new_study.refuse_server_file(Study.unpack(scenario))
+        if new_study.is_trace_missing(study, server.store()):
             return Session(study)  # every page reports it
         shown = (
-            start.refuse_server_file(Study.unpack(result)) if result not in ("", SAME) else study
+            new_study.refuse_server_file(Study.unpack(result))
+            if result not in ("", SAME)
+            else study
         )
         stored = stored_results.gather(shown)
     except TrainyardError as error:
@@ -509,7 +512,7 @@ def _session_from_url(scenario: str, result: str) -> Session:
     # it reports that they are missing.
     is_displayed = stored.places or result or GOING in st.query_params
     is_new_entry = stored.places and not shown.matches(
-        start.sample_study()
+        new_study.sample_study()
     )  # Start shows it to every visitor
     return Session(
         study,
@@ -537,6 +540,6 @@ def _parse_window(t0: str, t1: str) -> tuple[float, float] | None:
 def _session_without_trace(scenario: str, sentence: str) -> Session:
     """Return a session with a valid study without trace, or else with the sample."""
     try:
-        return Session(start.refuse_server_file(Study.unpack(scenario)), notice=sentence)
+        return Session(new_study.refuse_server_file(Study.unpack(scenario)), notice=sentence)
     except TrainyardError:
-        return Session(start.sample_study(), notice=sentence)
+        return Session(new_study.sample_study(), notice=sentence)

@@ -8,12 +8,12 @@ from typing import Final
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.results import outcomes, past
+from trainyard.results import backtest_verdict, outcomes
+from trainyard.results.backtest_verdict import Past
 from trainyard.results.outcomes import StudyResults
-from trainyard.results.past import Past
 from trainyard.store import StoredResult
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import server
 
 _GATHERED: Final = "gathered"
@@ -28,7 +28,8 @@ def clear_lookups() -> None:
 def unrunnable(study: Study) -> dict[str, str]:
     """Return the policies that cannot run on this trace and cluster: title -> reason."""
     reasons = (
-        start.refusal_reason(study, index, server.store()) for index in range(len(study.allocators))
+        new_study.refusal_reason(study, index, server.store())
+        for index in range(len(study.allocators))
     )
     return {title: reason for title, reason in zip(study.titles, reasons, strict=True) if reason}
 
@@ -57,7 +58,7 @@ def gather(study: Study) -> StudyResults:
 def _load_backtest(study: Study) -> Past | None:
     """Return the stored backtest of a study; None without one, or if it cannot be read."""
     try:
-        return past.best_verdict(study, server.store())
+        return backtest_verdict.best_verdict(study, server.store())
     except TrainyardError:
         # Other parts report a damaged library; stored results are still shown.
         return None

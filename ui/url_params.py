@@ -12,7 +12,7 @@ SEAT: Final = "seat"
 links omit it.
 """
 PRESENT: Final = "present"
-"""URL parameter: present while Compare is presented; see `ui.presenting`."""
+"""URL parameter: present while Compare is presented; see `ui.presentation`."""
 TAB: Final = "tab"
 """URL parameter: the open tab of a page."""
 PAST: Final = "past"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trainyard.text import (
+from trainyard.formatting import (
     BY_UNIT,
     MISSING,
     change,

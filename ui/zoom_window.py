@@ -8,8 +8,8 @@ from typing import Final
 import streamlit as st
 
 from sim.errors import ParameterError
-from trainyard.text import RunClock
-from trainyard.views.compared import Window
+from trainyard.formatting import RunClock
+from trainyard.views.compared_runs import Window
 from ui import state, words
 
 MIN_WINDOW_S: Final = 600.0

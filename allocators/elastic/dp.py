@@ -11,7 +11,7 @@ import numpy as np
 
 from allocators.elastic.knapsack import knapsack
 from allocators.elastic.scaling import Choices, Market, Menu, SizeOptions, jobs_were
-from allocators.nesting import is_tick, next_tick
+from allocators.inner_policies import is_tick, next_tick
 from allocators.placement import Placer, placement_param, types_param
 from allocators.reasons import next_decision_reason, room_reason
 from sim.contract import (

@@ -14,7 +14,7 @@ from allocators.elastic.scaling import (
     jobs_were,
     sizes_param,
 )
-from allocators.nesting import is_tick, next_tick
+from allocators.inner_policies import is_tick, next_tick
 from allocators.placement import Placer, placement_param, types_param
 from allocators.reasons import next_decision_reason, room_reason
 from sim.contract import (

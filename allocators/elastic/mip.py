@@ -27,7 +27,7 @@ from allocators.elastic.utility import (
     ties,
     values,
 )
-from allocators.nesting import is_tick, next_tick
+from allocators.inner_policies import is_tick, next_tick
 from allocators.placement import RUN_TIME_NEEDS, Placer, placement_param, types_param
 from allocators.reasons import next_decision_reason, room_reason
 from sim.contract import (

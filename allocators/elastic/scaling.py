@@ -10,7 +10,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from allocators.elastic.seats import NOWHERE, Areas, Range, UnitPlacer, admissible, gpus_by_node
+from allocators.elastic.unit_placement import (
+    NOWHERE,
+    Areas,
+    Range,
+    UnitPlacer,
+    admissible,
+    gpus_by_node,
+)
 from allocators.placement import Placer
 from allocators.toolkit import none_of_jobs
 from sim.contract import (

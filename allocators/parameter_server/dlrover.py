@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from allocators.nesting import InnerGrants, InnerPolicy, MakePolicy, SubView
+from allocators.inner_policies import InnerGrants, InnerPolicy, MakePolicy, SubView
 from allocators.parameter_server.replicas import Rebuild, fit_together
 from allocators.parameter_server.scaling_rules import (
     HOT_RECORDS,

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.nesting import next_tick
+from allocators.inner_policies import next_tick
 from allocators.parameter_server.replicas import Size, Staff, held_size, size_of
 from allocators.placement import RUN_TIME_NEEDS, Placer, placement_param, types_param
 from allocators.reasons import next_decision_reason, prefix_reason, room_reason

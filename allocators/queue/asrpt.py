@@ -188,7 +188,7 @@ class Asrpt(Allocator):
 
     card = Card(
         title="A-SRPT",
-        brief="shortest predicted jobs first, in the order of one fast virtual machine",
+        brief="shortest predicted jobs first, by a virtual machine",
         what=("Shortest predicted jobs first, as one fast virtual machine would complete them."),
         cost=(
             "A job waits until the virtual machine completes it even if GPUs are idle; a large"

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Final, NamedTuple, cast
 
-from allocators.nesting import SubView
+from allocators.inner_policies import SubView
 from allocators.placement import WAITING_PLACEMENTS, Placer, mix_param, placement_param, types_param
 from allocators.queue.preemption import PriorityPreemption
 from allocators.queue.running_index import (

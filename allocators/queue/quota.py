@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from allocators.nesting import InnerPolicy, MakePolicy, SubView
+from allocators.inner_policies import InnerPolicy, MakePolicy, SubView
 from allocators.quotas import (
     CATCH_ALL,
     Quota,

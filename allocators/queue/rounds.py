@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from allocators.nesting import InnerPolicy, MakePolicy, SubView, is_tick, next_tick
+from allocators.inner_policies import InnerPolicy, MakePolicy, SubView, is_tick, next_tick
 from allocators.reasons import next_decision_reason
 from sim.contract import (
     EMPTY,

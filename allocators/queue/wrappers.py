@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from allocators.nesting import InnerPolicy, MakePolicy, SubView, is_tick, next_tick
+from allocators.inner_policies import InnerPolicy, MakePolicy, SubView, is_tick, next_tick
 from allocators.placement import could_ever_hold
 from sim.contract import (
     EMPTY,

@@ -22,7 +22,9 @@ from sim.cluster import Cluster
 from sim.conditions import ENDS, Conditions, Measure
 from sim.contract import Allocator, Delta, Eviction, Grant, JobId, Plan, View, remarks_of
 from sim.engine.agenda import DECISION, END, LANDING, URGENT, Agenda, Alarm, Expected
-from sim.engine.endings import (
+from sim.engine.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM
+from sim.engine.faults import Outages
+from sim.engine.give_up import (
     CHECK_EVERY,
     ENDLESS,
     MAX_EVICTIONS,
@@ -34,10 +36,8 @@ from sim.engine.endings import (
     stalled_reason,
     too_many_evictions_reason,
 )
-from sim.engine.execution import ASK, FINISH, INTERRUPTION, OVERLAP_END, SERVER_OOM
-from sim.engine.faults import Outages
 from sim.engine.record import COMPLETED, FAILED, REJECTED, UNSCHEDULABLE
-from sim.engine.stage import Stage
+from sim.engine.setup import Stage
 from sim.engine.view import snapshot
 from sim.errors import ContractError, InfeasiblePlan, ParameterError, RateError
 from sim.result import Progress, RunResult

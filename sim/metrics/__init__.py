@@ -1,6 +1,7 @@
 """Metrics: pure functions from the result of a run to numbers and tables, without a new run."""
 
-from sim.metrics.hetero import (
+from sim.metrics.gpu_seconds import UsageArrays, capacity_gpu_s, cost_cluster_usd, downtimes
+from sim.metrics.gpu_types import (
     fairness,
     isolated_s,
     note_families,
@@ -24,10 +25,10 @@ from sim.metrics.jobs import (
     measured_mask,
     size_class,
 )
-from sim.metrics.moment import first_difference_s
 from sim.metrics.predictions import Accuracy, accuracy, prediction_points
 from sim.metrics.registry import summary
 from sim.metrics.resources import resource_hours, resource_series, resource_share
+from sim.metrics.run_state import first_difference_s
 from sim.metrics.series import (
     GPU_STATES,
     capacity_series,
@@ -37,7 +38,6 @@ from sim.metrics.series import (
     utilisation_series,
 )
 from sim.metrics.steps import Steps, bins_for, integral, reduce_frame, reduce_steps
-from sim.metrics.usage import UsageArrays, capacity_gpu_s, cost_cluster_usd, downtimes
 from sim.metrics.workload import arrivals, durations, heaviest, node_table, sizes
 
 __all__ = [

@@ -15,11 +15,11 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from sim.cluster import Cluster
-from sim.metrics.facts import JobFacts, RunFacts, ratio
+from sim.metrics.gpu_seconds import cost_cluster_usd
+from sim.metrics.inputs import JobFacts, RunFacts, ratio
 from sim.metrics.jobs import DAY_S, Window, count_failures
 from sim.metrics.predictions import FACTOR
 from sim.metrics.steps import Floats
-from sim.metrics.usage import cost_cluster_usd
 from sim.result import RunResult
 from sim.trace import Trace
 

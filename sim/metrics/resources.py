@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from sim.cluster import Cluster
+from sim.metrics.gpu_seconds import downtimes, total, up_s
 from sim.metrics.steps import Floats, Ints, accumulate
-from sim.metrics.usage import downtimes, total, up_s
 from sim.result import ROLES, RunResult
 
 RESOURCES: Final = ("cpus", "mem_gb")

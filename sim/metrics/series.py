@@ -9,8 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.cluster import Cluster
+from sim.metrics.gpu_seconds import UsageArrays, downtimes, node_gpus
 from sim.metrics.steps import Floats, Ints, accumulate, changing, merge_intervals, running
-from sim.metrics.usage import UsageArrays, downtimes, node_gpus
 from sim.result import RunResult
 
 

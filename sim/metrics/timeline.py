@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from sim.metrics.gpu_seconds import UsageArrays, downtimes
 from sim.metrics.series import Presence, presence
 from sim.metrics.steps import Floats, Ints, merge_intervals
-from sim.metrics.usage import UsageArrays, downtimes
 
 
 class Notes(NamedTuple):

@@ -11,10 +11,10 @@ from sim.perf.model import Limits, PerfModel, PerfSpec, Rate
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.predictors import PerUser
 from sim.perf.profiled import Profiled
+from sim.perf.regression import Boosting, Forest
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
-from sim.perf.table import Table
-from sim.perf.trained import Boosting, Forest
+from sim.perf.speed_table import Table
 
 PERF: Final[dict[str, type[PerfSpec]]] = {
     "rigid": Rigid,

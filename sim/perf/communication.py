@@ -11,7 +11,7 @@ import numpy as np
 from sim.cluster import Cluster
 from sim.contract import Floats, Grant, Ints, JobId, Shape, Telemetry
 from sim.params import param
-from sim.perf.copies import Copies
+from sim.perf.copy_cost import Copies
 from sim.perf.machines import Machines, Spans
 from sim.perf.model import Limits, Rate
 from sim.perf.resizable import job_share
@@ -31,7 +31,7 @@ class Spread(Copies):
     between it grows linearly with the servers: on k of them, with g GPUs, by 1 + (slowdown - 1) (k
     - k0) / (g - k0). This is the simplified communication model of our reading of A-SRPT [1]_. The
     rest is as in `sim.perf.rigid.Rigid`: complete gangs at the speed of their slowest GPU type; a
-    forked job does the sum of its gangs, minus the cost of copies (`sim.perf.copies`).
+    forked job does the sum of its gangs, minus the cost of copies (`sim.perf.copy_cost`).
 
     References
     ----------

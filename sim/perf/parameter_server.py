@@ -18,7 +18,13 @@ from sim.params import param
 from sim.perf.machines import Machines, Spans
 from sim.perf.model import Limits, Rate, Roles, Usage
 from sim.perf.profiles import number
-from sim.perf.roles import OWNER, RoleRequests, Staffing, assumption_sentences, check_stand_in
+from sim.perf.role_requests import (
+    OWNER,
+    RoleRequests,
+    Staffing,
+    assumption_sentences,
+    check_stand_in,
+)
 from sim.perf.steps import Coefficients, StepSetup
 from sim.trace import Trace
 

@@ -13,7 +13,7 @@ from sim.cluster import KNOWN_TYPES, Cluster
 from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError, ParameterError
 from sim.params import param
-from sim.perf.copies import Copies
+from sim.perf.copy_cost import Copies
 from sim.perf.lookup import (
     KINDS,
     RELATIVE,

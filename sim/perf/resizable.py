@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sim.contract import Floats, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError
 from sim.params import param
-from sim.perf.copies import Copies
+from sim.perf.copy_cost import Copies
 from sim.perf.machines import ON_CPUS, Machines, Spans, healthy_telemetry
 from sim.perf.model import Limits, Rate
 from sim.trace import Trace

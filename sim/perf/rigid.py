@@ -12,7 +12,7 @@ from sim.cluster import Cluster
 from sim.contract import Floats, Gang, Grant, Ints, JobId, Shape, Telemetry
 from sim.errors import ContractError
 from sim.params import param
-from sim.perf.copies import Copies
+from sim.perf.copy_cost import Copies
 from sim.perf.machines import ON_CPUS, Machines, Spans, healthy_telemetry
 from sim.perf.model import Limits, Rate
 from sim.trace import Trace
@@ -29,7 +29,7 @@ class Rigid(Copies):
     ``reference``. A gang works at the speed of its slowest type, over
     ``span_node`` or ``span_rack`` where it spans several nodes or racks; both are 1 by default,
     because a recorded duration already contains its placement. A forked job does the sum of its
-    gangs, minus the cost of copies (`sim.perf.copies`). On the overflow node of the recorded
+    gangs, minus the cost of copies (`sim.perf.copy_cost`). On the overflow node of the recorded
     schedule a job runs as it was recorded.
     """
 

@@ -32,7 +32,7 @@ from sim.contract import (
     parameters,
     rule_of,
 )
-from sim.engine.fast import lane
+from sim.engine.fast import runner
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ContractError
@@ -522,7 +522,7 @@ def check_rule(spec: Spec, rule: QueueRule) -> None:
     if rule.preemption != "none":
         cluster = dataclasses.replace(cluster, groups=(NodeGroup(2, 4, "mid"),))
         trace = Trace.of(trace.frame.drop(columns="gpu_types_allowed"))
-    made = lane.run(lane.prepare_run(trace, cluster, make(spec), scenario.conditions))
+    made = runner.run(runner.prepare_run(trace, cluster, make(spec), scenario.conditions))
     asked = Simulator(trace, cluster, make(spec), scenario.conditions).run()
     assert made.decisions.equals(asked.decisions), spec
     assert made.digest() == asked.digest(), spec

@@ -17,10 +17,10 @@ from sim.overheads import Overheads
 from sim.trace import Trace
 from tests.allocators.queue.walk import trace_of
 from tests.conformance import Scenario, scenarios, specs
-from trainyard.text import RunClock
+from trainyard.formatting import RunClock
 from trainyard.what_if.explore import Book
 from trainyard.what_if.reasons import ReasonFormatter, WhyWaited, stated_reasons
-from trainyard.what_if.witness import NOT_ASKED, Statement, Witness
+from trainyard.what_if.statements import NOT_ASKED, Statement, Witness
 
 
 def fitting(spec: Spec) -> Scenario:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from allocators import make
-from allocators.nesting import InnerPolicy, SubView
+from allocators.inner_policies import InnerPolicy, SubView
 from allocators.placement import Placer
 from sim.contract import Cadence, Demand, Grant, JobId, Plan, Spec, View
 from sim.engine.simulator import Simulator

@@ -15,7 +15,7 @@ from tests.browser.waiting import ready
 from tests.pages.conftest import finish
 from trainyard.store import Store
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 expect.set_options(timeout=120_000)
 Scheme = Literal["light", "dark"]
@@ -49,7 +49,7 @@ def sample_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     A module may add results; nothing may depend on what another module added.
     """
     place = tmp_path_factory.mktemp("sample") / "store"
-    fill(place, start.sample_study())
+    fill(place, new_study.sample_study())
     return place
 
 

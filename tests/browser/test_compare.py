@@ -18,10 +18,10 @@ from tests.browser.measuring import low_contrast, misplaced
 from tests.browser.server import ROOT, serving
 from tests.browser.waiting import idle
 from trainyard.results import outcomes
-from trainyard.results.loads import loads
+from trainyard.results.window_series import loads
 from trainyard.store import Store
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.views.charts import TimeAxis
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -57,16 +57,16 @@ STOPS = f"""() => [...document.querySelectorAll(
 
 
 def study_of_five() -> Study:
-    sample = start.sample_study()
+    sample = new_study.sample_study()
     return sample.choosing((*sample.allocators, Spec("gavel")), sample.baseline)
 
 
 def overloaded() -> Study:
     """64 GPUs' worth of jobs for 1 GPU's worth of time: 75 times too much."""
-    sample = start.sample_study()
-    small = start.with_cluster(sample, Cluster.parse("1x8:v100"))
+    sample = new_study.sample_study()
+    small = new_study.with_cluster(sample, Cluster.parse("1x8:v100"))
     base = replace(small.base, trace=replace(small.base.trace, load=7.0))
-    return start.with_policies(replace(small, base=base), (Spec("fifo"), Spec("srtf")))
+    return new_study.with_policies(replace(small, base=base), (Spec("fifo"), Spec("srtf")))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -415,7 +415,7 @@ def test_without_the_internals_of_plotly_charts_and_table_stay(
 
 
 def test_a_saved_picture_names_every_line_and_cuts_nothing(sample_app: str, visit: Visit) -> None:
-    page = visit(f"{sample_app}/compare?s={start.sample_study().pack()}&r=1")
+    page = visit(f"{sample_app}/compare?s={new_study.sample_study().pack()}&r=1")
     drawn(page)
     chart = page.locator(TIME)
     before = chart.evaluate("chart => [chart.layout.showlegend, chart._fullLayout.height]")
@@ -424,7 +424,7 @@ def test_a_saved_picture_names_every_line_and_cuts_nothing(sample_app: str, visi
     with page.expect_download() as waiting:
         chart.locator(".modebar-btn").first.click(force=True)
     picture = Path(waiting.value.path()).read_text(encoding="utf-8")
-    titles = start.sample_study().titles
+    titles = new_study.sample_study().titles
     legend = re.findall(r'class="legendtext"[^>]*>([^<]*)<', picture)
     assert sorted(legend) == sorted(titles)
     # Text is measured in the font in which it is drawn outside of the page.
@@ -441,7 +441,7 @@ def test_a_saved_picture_names_every_line_and_cuts_nothing(sample_app: str, visi
 
 @pytest.mark.parametrize("width", [800, 390])
 def test_five_tiles_leave_no_hole(sample_app: str, visit: Visit, width: int) -> None:
-    page = visit(f"{sample_app}/compare?s={start.sample_study().pack()}&r=1", width=width)
+    page = visit(f"{sample_app}/compare?s={new_study.sample_study().pack()}&r=1", width=width)
     drawn(page)
     page.locator(".ty-tiles > :nth-child(6)").wait_for()
     idle(page)

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.waiting import idle
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 MAX_BYTES = 600_000
@@ -65,7 +65,7 @@ def test_a_click_fixes_the_instant_arrows_move_it_and_a_drag_chooses_the_window(
     fixed, hair = page.locator(".ty-instant b"), page.locator(".ty-hair:not(.ty-fixed)")
     page.mouse.move(*point(page, 0.5, 2))
     page.mouse.move(*point(page, 0.501, 2))
-    node = start.sample_study().base.cluster.nodes[2].name
+    node = new_study.sample_study().base.cluster.nodes[2].name
     expect(hair).to_have_attribute("data-at", re.compile(rf"^{node} · \d+ % · day \d, \d\d:\d\d$"))
     page.mouse.click(*point(page, 0.5, 2))
     expect(page).to_have_url(re.compile(f"node={node}"))
@@ -91,7 +91,7 @@ def test_a_click_fixes_the_instant_arrows_move_it_and_a_drag_chooses_the_window(
 
 def ran(app: str, visit: Visit) -> Page:
     """Explore with the results of the sample."""
-    page = visit(f"{app}/explore?s={start.sample_study().pack()}&r=1")
+    page = visit(f"{app}/explore?s={new_study.sample_study().pack()}&r=1")
     expect(figure(page, "machines")).to_be_visible()
     idle(page)
     return page
@@ -101,7 +101,7 @@ def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(
     sample_app: str, visit: Visit
 ) -> None:
     page = ran(sample_app, visit)
-    last = start.sample_study().base.cluster.nodes[3].name
+    last = new_study.sample_study().base.cluster.nodes[3].name
     page.mouse.click(*point(page, 0.5, 3))
     page.get_by_role("tab", name=f"Jobs of {last}").click()
     expect(figure(page, "node")).to_contain_text(f"Jobs on {last}")
@@ -125,7 +125,7 @@ def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(
 
 
 def test_play_moves_the_line_only_and_the_page_is_light(sample_app: str, visit: Visit) -> None:
-    page = visit(f"{sample_app}/explore?s={start.sample_study().pack()}&at=3600")
+    page = visit(f"{sample_app}/explore?s={new_study.sample_study().pack()}&at=3600")
     expect(figure(page, "machines")).to_be_visible()
     received = [0]
     page.on(
@@ -134,7 +134,7 @@ def test_play_moves_the_line_only_and_the_page_is_light(sample_app: str, visit: 
             "framereceived", lambda frame: received.__setitem__(0, received[0] + len(frame))
         ),
     )
-    page.goto(f"{sample_app}/explore?s={start.sample_study().pack()}&at=3600")
+    page.goto(f"{sample_app}/explore?s={new_study.sample_study().pack()}&at=3600")
     expect(figure(page, "machines")).to_be_visible()
     idle(page)
     assert received[0] < MAX_BYTES

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Scheme
 from tests.browser.server import serving
 from tests.browser.waiting import idle
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui.headers import HEADERS
 from ui.layout import PAGES
 
@@ -119,7 +119,7 @@ def test_a_menu_opened_by_a_key_hands_over_the_focus(sample_app: str, visit: Vis
 def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(
     sample_app: str, visit: Visit
 ) -> None:
-    study = start.sample_study("tiny")
+    study = new_study.sample_study("tiny")
     study = replace(study, base=replace(study.base, seed=5))
     page = visit(f"{sample_app}/compare?s={study.pack()}")
     page.get_by_role("button", name="Run this scenario").click()

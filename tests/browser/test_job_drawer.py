@@ -14,10 +14,10 @@ from playwright.sync_api import Locator, Page, expect
 from sim.params import Spec
 from tests.browser.conftest import fill
 from tests.browser.waiting import idle
-from trainyard.study.branch import BranchPoint, FromHere
+from trainyard.study.branch_point import BranchPoint, FromHere
 from trainyard.study.study import Study
-from trainyard.traces import start
-from ui.planning import from_here
+from trainyard.traces import new_study
+from ui.planning import mid_run_switch
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 WIDTH_PX = 450
@@ -27,7 +27,7 @@ Visit = Callable[..., Page]
 
 def compared(app: str, visit: Visit, more: str = "") -> Page:
     """Return Compare with the stored results of the sample, drawn to the end."""
-    page = visit(f"{app}/compare?s={start.sample_study().pack()}&r=1{more}")
+    page = visit(f"{app}/compare?s={new_study.sample_study().pack()}&r=1{more}")
     expect(page.locator(".ty-ledger")).to_be_visible()
     idle(page)
     return page
@@ -102,7 +102,7 @@ def test_every_way_to_a_job_opens_it_at_the_right_with_the_policy_s_reason(
 @pytest.fixture(scope="module")
 def branched(sample_store: Path) -> FromHere:
     """The sample under FIFO, with SRTF from the sixth day on: both runs are stored."""
-    study = start.sample_study()
+    study = new_study.sample_study()
     fifo = [spec.name for spec in study.allocators].index("fifo")
     recipe = FromHere(study, fifo, BranchPoint(432_000.0, Spec("srtf")))
     both = (recipe.branch.was, recipe.branch.here)
@@ -115,7 +115,7 @@ def branched(sample_store: Path) -> FromHere:
 
 
 def test_plan_opens_it_as_well(sample_app: str, visit: Visit, branched: FromHere) -> None:
-    asked = from_here.url_parameters(branched) | {"s": branched.study.pack(), "r": "1"}
+    asked = mid_run_switch.url_parameters(branched) | {"s": branched.study.pack(), "r": "1"}
     page = visit(f"{sample_app}/plan?{urlencode(asked)}")
     jobs = page.get_by_test_id("stDataFrame").last
     expect(jobs).to_be_visible()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FIGURES = 2
@@ -142,7 +142,7 @@ def test_back_leads_to_the_page_before(sample_app: str, visit: Visit) -> None:
 
 
 def test_cancel_stops_a_long_run(sample_app: str, visit: Visit) -> None:
-    long = replace(start.sample_study("philly-like"), repeats=60)
+    long = replace(new_study.sample_study("philly-like"), repeats=60)
     page = visit(f"{sample_app}/compare?s={long.pack()}")
     page.get_by_role("button", name="Run this scenario").click()
     cancel = page.get_by_role("button", name="Cancel")

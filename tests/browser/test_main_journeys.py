@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.waiting import idle
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.journey]
 ANSWER, LEDGER = "h1.ty-answer", ".ty-ledger"
@@ -136,7 +136,7 @@ def test_choose_a_zoom_window_and_reset_it(app: str, visit: Visit) -> None:
 
 
 def test_search_the_fewest_nodes(app: str, visit: Visit) -> None:
-    page = visit(f"{app}/plan?s={start.sample_study('tiny').pack()}")
+    page = visit(f"{app}/plan?s={new_study.sample_study('tiny').pack()}")
     page.get_by_role("button", name="Search", exact=True).click()
     main = page.get_by_test_id("stMain")
     expect(main.locator("h1").first).to_have_text(
@@ -164,7 +164,7 @@ def test_choose_a_node_on_the_heat_map(app: str, visit: Visit) -> None:
     chart = page.locator("[class*='st-key-machines'] .js-plotly-plot").last
     expect(chart).to_be_visible()
     idle(page)
-    node = start.sample_study().base.cluster.nodes[2].name
+    node = new_study.sample_study().base.cluster.nodes[2].name
     # The third row of the first policy, in the middle of the run.
     x, y = chart.evaluate(
         """chart => {

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.measuring import FITS, misplaced
 from tests.browser.waiting import idle, ready
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
@@ -23,7 +23,7 @@ OLD = re.compile(r"since the first submission|\bday \d+ \d\d:\d\d|\b\d+\.\d\d (h
 
 def parameters() -> str:
     """Return the parameters of an address with the stored results of the sample."""
-    return f"s={start.sample_study().pack()}&r=1"
+    return f"s={new_study.sample_study().pack()}&r=1"
 
 
 def test_every_page_fits_its_window_and_has_one_blue_button(sample_app: str, visit: Visit) -> None:

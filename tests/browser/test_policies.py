@@ -15,7 +15,7 @@ from tests.browser.measuring import low_contrast, misplaced
 from tests.browser.waiting import idle
 from trainyard.study import catalog
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
@@ -27,7 +27,7 @@ _STOPS = """() => [...document.querySelectorAll('[data-testid=stMain] *')].filte
 
 @pytest.fixture
 def sampled() -> Study:
-    return start.sample_study()
+    return new_study.sample_study()
 
 
 def row(page: Page, name: str) -> Locator:

@@ -13,7 +13,7 @@ from tests.browser.conftest import fill
 from tests.browser.test_compare import LEDGER, Visit, drawn
 from tests.browser.waiting import idle
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 ANSWER = "h1.ty-answer"
@@ -30,7 +30,7 @@ def opened(visit: Visit, app: str, study: Study, more: str = "") -> Page:
 def test_a_presentation_fills_the_screen_and_is_driven_by_keys(
     sample_app: str, visit: Visit
 ) -> None:
-    page = opened(visit, sample_app, start.sample_study(), "&present=1")
+    page = opened(visit, sample_app, new_study.sample_study(), "&present=1")
     expect(page.locator(".st-key-bar_place")).to_be_hidden()
     expect(page.locator(ANSWER)).to_contain_text("With SRTF")
     assert page.evaluate(f"document.querySelector('{ANSWER}').getBoundingClientRect().height") >= 40
@@ -61,7 +61,9 @@ def test_a_presentation_fills_the_screen_and_is_driven_by_keys(
 
 @pytest.mark.parametrize("width", [390, 800])
 def test_a_small_window_cuts_no_text_of_a_chart(sample_app: str, visit: Visit, width: int) -> None:
-    page = visit(f"{sample_app}/compare?s={start.sample_study().pack()}&r=1&present=1", width=width)
+    page = visit(
+        f"{sample_app}/compare?s={new_study.sample_study().pack()}&r=1&present=1", width=width
+    )
     drawn(page)
     page.wait_for_function(
         """() => [...document.querySelectorAll('.st-key-charts .annotation-text')].every(text =>
@@ -73,7 +75,7 @@ def test_a_small_window_cuts_no_text_of_a_chart(sample_app: str, visit: Visit, w
 def test_up_and_down_step_through_saved_comparisons(
     sample_app: str, visit: Visit, sample_store: Path
 ) -> None:
-    sample = start.sample_study()
+    sample = new_study.sample_study()
     # What is opened is put on the shelf of this browser, but for the sample.
     two, three = (sample.choosing(sample.allocators[:count]) for count in (2, 3))
     fill(sample_store, two, three)
@@ -91,7 +93,7 @@ def test_up_and_down_step_through_saved_comparisons(
 
 
 def test_the_entry_of_the_menu_begins_a_presentation(sample_app: str, visit: Visit) -> None:
-    page = opened(visit, sample_app, start.sample_study())
+    page = opened(visit, sample_app, new_study.sample_study())
     page.locator(".st-key-share button").first.click()
     page.get_by_role("button", name="Present").click()
     expect(page.get_by_role("button", name="Leave (Esc)")).to_be_visible()
@@ -115,7 +117,7 @@ def colours(page: Page) -> dict[str, str]:
 def test_a_policy_keeps_its_colour_without_another_and_beside_another_baseline(
     sample_app: str, visit: Visit
 ) -> None:
-    whole = start.sample_study()
+    whole = new_study.sample_study()
     page = opened(visit, sample_app, whole)
     first = colours(page)
     grey = first["FIFO"]

@@ -11,7 +11,7 @@ from sim.cluster import Cluster
 from sim.params import Spec
 from sim.perf.measured import built_in
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
@@ -19,7 +19,7 @@ MINE = built_in("simulation").to_frame().query("model != 'CycleGAN'").to_csv(ind
 
 
 def test_own_measurements_lead_to_who_gets_which_gpu(sample_app: str, visit: Visit) -> None:
-    tiny = start.sample_study("tiny")
+    tiny = new_study.sample_study("tiny")
     # Enough work for policies to differ, and no more than the cluster can do: else Compare has no
     # tabs.
     base = replace(

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
 
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 HOSTILE = '"></div><img src=x onerror=alert(1)><script>alert(2)</script>'
@@ -43,8 +43,8 @@ def test_a_browser_finds_its_runs_again_and_nobody_elses(
     page = mine.new_page()
     page.on("dialog", note)
     for study in (
-        start.sample_study("tiny").with_name(HOSTILE),
-        replace(start.sample_study("tiny"), repeats=2),
+        new_study.sample_study("tiny").with_name(HOSTILE),
+        replace(new_study.sample_study("tiny"), repeats=2),
     ):
         page.goto(f"{app}/compare?s={study.pack()}")
         page.get_by_role("button", name="Run this scenario").click()

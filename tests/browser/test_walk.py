@@ -18,7 +18,7 @@ from tests.browser.measuring import FITS, low_contrast, misplaced
 from tests.browser.server import serving
 from tests.browser.test_main_journeys import drag_across
 from tests.browser.waiting import idle
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui.layout import PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -154,7 +154,9 @@ def test_every_page_is_light_and_the_first_that_a_browser_opens(
         page: Page | None = None
         for name in _ORDER:
             received[0] = 0
-            address = f"{fresh}/{name if name != 'start' else ''}?s={start.sample_study().pack()}"
+            address = (
+                f"{fresh}/{name if name != 'start' else ''}?s={new_study.sample_study().pack()}"
+            )
             if page is None:
                 page = visit(address, watch=count)
             else:
@@ -181,7 +183,7 @@ def test_small_windows_and_dark_rooms(
         page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", metrics)
 
     page = visit(
-        f"{sample_app}/?s={start.sample_study().pack()}",
+        f"{sample_app}/?s={new_study.sample_study().pack()}",
         width=width,
         color_scheme=scheme,
         watch=scale_dots,
@@ -278,7 +280,7 @@ def _tab_to(page: Page, target: Locator) -> None:
 def test_two_browsers_at_once_are_one_run(
     sample_app: str, sample_store: Path, visit: Visit
 ) -> None:
-    study = start.sample_study("tiny")
+    study = new_study.sample_study("tiny")
     study = replace(study, base=replace(study.base, seed=3))
     pages = [visit(f"{sample_app}/compare?s={study.pack()}", width=width) for width in (1440, 1000)]
     for page in pages:

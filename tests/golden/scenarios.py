@@ -20,7 +20,7 @@ from sim.engine.faults import Faults
 from sim.engine.simulator import Simulator
 from sim.metrics import summary
 from sim.overheads import Overheads
-from sim.perf.copies import FREE
+from sim.perf.copy_cost import FREE
 from sim.perf.estimators import Noisy, Unknown
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.rigid import Rigid

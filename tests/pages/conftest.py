@@ -20,15 +20,15 @@ from streamlit.testing.v1 import AppTest, app_test
 
 from sim.engine.simulator import Progress
 from trainyard.results.preview import Previews
-from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.engines import SETTING
 from trainyard.runs.estimate import Costs
+from trainyard.runs.grace_period import GracePeriod
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.store.files import MANIFEST
 from trainyard.study.scenario import Scenario
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 from ui import server
 from ui.what_if import slider
@@ -166,7 +166,7 @@ def visit(pool: FakePool) -> Open:
 
 @pytest.fixture
 def tiny() -> Study:
-    return start.sample_study("tiny")
+    return new_study.sample_study("tiny")
 
 
 def sound(app: AppTest) -> None:

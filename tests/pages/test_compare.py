@@ -15,12 +15,12 @@ from sim.engine.simulator import Progress
 from sim.params import Spec
 from tests.pages.conftest import FakeJob, FakePool, Open, finish, sound, study_of, texts, told_times
 from trainyard.api import Comparison
+from trainyard.formatting import BY_UNIT
 from trainyard.results import outcomes, preview
 from trainyard.runs.engines import SETTING
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.text import BY_UNIT
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_source
 from trainyard.views import comparison
 from trainyard.views.ledger import ALL as METRICS
@@ -97,7 +97,7 @@ def test_a_policy_that_cannot_run_is_said_and_not_started(
     replayed = next(
         spec
         for spec in tiny.allocators
-        if start.catalog.allocator(spec).needs.reads >= {"recorded_start"}
+        if new_study.catalog.allocator(spec).needs.reads >= {"recorded_start"}
     )
     loaded = replace(tiny, base=replace(tiny.base, trace=replace(tiny.base.trace, load=0.8)))
     app = visit("compare", loaded)
@@ -205,8 +205,8 @@ FOLD = re.compile(r"cuts|raises|[−+]\d[\d.]* %|\d % of jobs")
 def test_overload_is_said_and_its_ways_out_change_the_scenario_and_run_it(
     visit: Open, pool: FakePool
 ) -> None:
-    week = start.with_cluster(start.sample_study("week"), Cluster.parse("1x8:v100"))
-    study = start.with_policies(week, (Spec("fifo"), Spec("srtf")))
+    week = new_study.with_cluster(new_study.sample_study("week"), Cluster.parse("1x8:v100"))
+    study = new_study.with_policies(week, (Spec("fifo"), Spec("srtf")))
     finish(pool, study)
     app = visit("compare", study)
     sound(app)
@@ -229,8 +229,8 @@ def test_overload_is_said_and_its_ways_out_change_the_scenario_and_run_it(
 
 
 def test_enough_gpus_are_looked_for_on_plan(visit: Open, pool: FakePool) -> None:
-    study = start.with_cluster(start.sample_study("week"), Cluster.parse("1x8:v100"))
-    study = start.with_policies(study, (Spec("fifo"),))
+    study = new_study.with_cluster(new_study.sample_study("week"), Cluster.parse("1x8:v100"))
+    study = new_study.with_policies(study, (Spec("fifo"),))
     finish(pool, study)
     app = visit("compare", study)
     app.button(key="way/enough_gpus").click().run()
@@ -243,8 +243,8 @@ def test_enough_gpus_are_looked_for_on_plan(visit: Open, pool: FakePool) -> None
 def test_an_idle_cluster_has_nothing_to_schedule_until_it_is_smaller(
     visit: Open, pool: FakePool
 ) -> None:
-    large = start.with_cluster(start.sample_study("week"), Cluster.parse("100x8:v100"))
-    study = start.with_policies(large, (Spec("fifo"), Spec("srtf")))
+    large = new_study.with_cluster(new_study.sample_study("week"), Cluster.parse("100x8:v100"))
+    study = new_study.with_policies(large, (Spec("fifo"), Spec("srtf")))
     finish(pool, study)
     app = visit("compare", study)
     sound(app)
@@ -256,9 +256,9 @@ def test_an_idle_cluster_has_nothing_to_schedule_until_it_is_smaller(
 
 
 def test_one_draw_offers_five_repeats(visit: Open, pool: FakePool) -> None:
-    week = start.sample_study("week")
+    week = new_study.sample_study("week")
     study = replace(
-        start.with_policies(week, (Spec("fifo"), Spec("srtf"))),
+        new_study.with_policies(week, (Spec("fifo"), Spec("srtf"))),
         base=replace(week.base, estimator=Spec("noisy")),
     )
     finish(pool, study)
@@ -270,7 +270,9 @@ def test_one_draw_offers_five_repeats(visit: Open, pool: FakePool) -> None:
 
 
 def test_against_a_recording_a_reference_is_asked_for_first(visit: Open, pool: FakePool) -> None:
-    study = start.with_policies(start.sample_study("week"), (Spec("recorded"), Spec("srtf")))
+    study = new_study.with_policies(
+        new_study.sample_study("week"), (Spec("recorded"), Spec("srtf"))
+    )
     finish(pool, study)
     app = visit("compare", study)
     sound(app)
@@ -479,8 +481,8 @@ def test_a_policy_that_stopped_is_one_row_and_the_others_stay(
 def test_who_insists_on_comparing_sees_what_still_means_something(
     visit: Open, pool: FakePool
 ) -> None:
-    week = start.with_cluster(start.sample_study("week"), Cluster.parse("1x8:v100"))
-    study = start.with_policies(week, (Spec("fifo"), Spec("srtf"), Spec("greedy_elastic")))
+    week = new_study.with_cluster(new_study.sample_study("week"), Cluster.parse("1x8:v100"))
+    study = new_study.with_policies(week, (Spec("fifo"), Spec("srtf"), Spec("greedy_elastic")))
     finish(pool, study, [0, 1])
     app = visit("compare", study)
     assert "Greedy elastic: Jobs run at one size only" in texts(app)
@@ -748,7 +750,7 @@ def test_a_slider_that_moves_keeps_the_highlighted_policy(
     asked = SimpleNamespace(ask=lambda asked, watcher, base: Answered(asked))
     monkeypatch.setattr(slider, "_previews", lambda: asked)
     # FIFO and EASY follow at once, SRTF does not; the answer alone would be about EASY.
-    study = start.with_policies(tiny, (Spec("fifo"), Spec("easy"), Spec("srtf")))
+    study = new_study.with_policies(tiny, (Spec("fifo"), Spec("easy"), Spec("srtf")))
     finish(pool, study)
     app = visit("compare", study)
     # In the stored results SRTF has the largest effect, so the headline is about it.

@@ -20,7 +20,7 @@ from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_source
 from ui import state
-from ui.exploring import moment as explore_moment
+from ui.exploring import instant as explore_moment
 
 
 def drawn(app: AppTest, start: str) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pages.conftest import FakePool, Open, broken, chip, finish, sound
 from trainyard.study.study import Study
-from ui import layout, picture, state
+from ui import layout, sample_chart, state
 from ui.what_if import slider
 
 
@@ -19,7 +19,7 @@ def fail(*arguments: Any, **named: Any) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "page"),
     [
-        (picture, "draw", "start"),
+        (sample_chart, "draw", "start"),
         (layout, "_draw_messages", "start"),
         (slider, "apply_rested", "compare"),
         (state, "with_seed_and_repeats", "start"),

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from trainyard.text import common_unit
+from trainyard.formatting import common_unit
 from ui import figure
 
 NAN = math.nan

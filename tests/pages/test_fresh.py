@@ -22,7 +22,7 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.testing.v1 import AppTest, app_test
 from trainyard.runs.estimate import Costs
 from trainyard.store import Store
-from trainyard.runs.disconnects import GracePeriod
+from trainyard.runs.grace_period import GracePeriod
 from ui import layout, server
 
 class Navigated(PagesManager):

@@ -10,8 +10,8 @@ from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, own, sound, study_of, texts
 from trainyard.library import library
 from trainyard.runs.run import run, scenario_key, store_result
-from trainyard.study import branch
-from trainyard.study.branch import BranchPoint, FromHere
+from trainyard.study import branch_point
+from trainyard.study.branch_point import BranchPoint, FromHere
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_trace
 from ui import browser_identity
@@ -41,7 +41,7 @@ def two(tiny: Study) -> Study:
 
 
 def stored(pool: FakePool, study: Study, turn: BranchPoint) -> None:
-    scenario = branch.branch(study, 0, turn).here
+    scenario = branch_point.branch(study, 0, turn).here
     trace = load_trace(scenario.trace, pool.store)
     store_result(
         pool.store, scenario_key(scenario, pool.store), scenario, run(scenario, trace=trace), trace
@@ -108,7 +108,7 @@ def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
     app.button(key="from_here/compare").click().run()
     sound(app)
     opened = study_of(app)
-    assert opened.allocators == (Spec("fifo"), branch.branch(two, 0, turn).here.allocator)
+    assert opened.allocators == (Spec("fifo"), branch_point.branch(two, 0, turn).here.allocator)
 
 
 def test_a_job_opens_its_drawer(visit: Open, two: Study, pool: FakePool) -> None:

@@ -13,7 +13,7 @@ from tests.trainyard.labs.replays.replay_cases import SMALL, write
 from trainyard.labs.replays.reading import load
 from trainyard.labs.replays.report import needed_metrics
 from trainyard.labs.replays.run import ReplayRun, run_cell
-from trainyard.runs.shared import SharedBatches
+from trainyard.runs.shared_batches import SharedBatches
 from ui.learning import replay_tab as learn
 
 

@@ -18,16 +18,16 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.pages.conftest import ROOT, FakePool, finish, sound, study_of, texts
+from trainyard.formatting import relative_date
 from trainyard.library import archive, library
 from trainyard.results.outcomes import titles
 from trainyard.store import Store, files, index
 from trainyard.store.index import LibraryError
 from trainyard.study.document import unpack_document
 from trainyard.study.scenario import TraceSpec
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
-from trainyard.text import relative_date
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.views.charts import visible
 from ui import browser_identity, server
 from ui import library as listing
@@ -122,7 +122,7 @@ def test_a_run_is_listed_where_it_was_made_and_nowhere_else(
 def test_the_sample_of_the_server_is_listed_once_it_was_run_here(
     browse: Browse, pool: FakePool, tiny: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "sample_study", lambda: tiny)
+    monkeypatch.setattr(new_study, "sample_study", lambda: tiny)
     finish(pool, tiny)
     app = browse(ANN, tiny)
     assert "Up to date" in texts(app)

@@ -5,11 +5,11 @@ from dataclasses import replace
 from tests.pages.conftest import Open, sound, study_of, texts
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 
 def test_a_made_workload_from_an_address_is_named_in_words(visit: Open, tiny: Study) -> None:
-    study = start.with_trace(
+    study = new_study.with_trace(
         replace(tiny, allocators=tiny.allocators[:1], baseline=0),
         TraceSpec("made:elastic-nodes:jobs=40,seed=2"),
     )

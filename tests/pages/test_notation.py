@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.pages.conftest import FakePool, Open, finish, sound, texts
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import state
 
 PAGES = ("start", "trace", "cluster", "policies", "compare", "explore", "plan", "learn")
@@ -50,7 +50,7 @@ def test_no_page_writes_an_instant_or_a_duration_otherwise(
 
 
 def test_one_switch_writes_dates_on_all_pages(visit: Open, pool: FakePool) -> None:
-    week = start.sample_study()
+    week = new_study.sample_study()
     finish(pool, week, [0, 2])
     app = visit("compare", week)
     assert "Sat 6 Jan" not in everything(app)

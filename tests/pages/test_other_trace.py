@@ -18,7 +18,7 @@ from sim.trace import Trace
 from tests.pages.conftest import FakePool, Open, finish, sound, told_times
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.samples import SAMPLES
 from ui import state
 
@@ -81,10 +81,10 @@ def take_trace(app: AppTest, study: Study) -> None:
 def traces(pool: FakePool) -> dict[str, Study]:
     """Each sample, and two uploads: one of two months without starts, one of minutes with them."""
     uploads = [f"store:{pool.store.put_trace(Trace.of(frame))}" for frame in (LONG, SHORT)]
-    named = {f"sample:{name}": start.sample_study(name) for name in SAMPLES}
-    first = start.sample_study()
+    named = {f"sample:{name}": new_study.sample_study(name) for name in SAMPLES}
+    first = new_study.sample_study()
     return named | {
-        source: start.with_trace(first, TraceSpec(source), pool.store) for source in uploads
+        source: new_study.with_trace(first, TraceSpec(source), pool.store) for source in uploads
     }
 
 
@@ -130,7 +130,7 @@ def test_every_tab_of_a_page_bears_another_trace(
 ) -> None:
     """Forty jobs of each trace, so that there are results."""
     studies = [
-        start.with_trace(study, replace(study.base.trace, sample=40), pool.store)
+        new_study.with_trace(study, replace(study.base.trace, sample=40), pool.store)
         for study in traces.values()
     ]
     for study in studies:

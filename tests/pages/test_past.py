@@ -18,8 +18,8 @@ from trainyard.study.check import Check
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from ui import browser_identity
-from ui.planning import live as plan_live
-from ui.planning import past
+from ui.planning import backtest
+from ui.planning import run_panel as plan_live
 
 MADE = "made:philly:jobs=300,cluster=4x8:v100,history=yes"
 
@@ -40,7 +40,7 @@ def study() -> Study:
 
 def on_tab(visit: Open, study: Study, **more: str) -> AppTest:
     app = visit("plan", study)
-    app.query_params["tab"] = past.NAME
+    app.query_params["tab"] = backtest.NAME
     for name, value in more.items():
         app.query_params[name] = value
     app.switch_page("pages/plan.py").run()
@@ -49,7 +49,7 @@ def on_tab(visit: Open, study: Study, **more: str) -> AppTest:
 
 
 def asked(app: AppTest) -> str:
-    text = app.query_params[past.CHECKED]
+    text = app.query_params[backtest.CHECKED]
     return text if isinstance(text, str) else text[0]
 
 
@@ -85,7 +85,7 @@ def test_a_check_runs_and_its_link_shows_the_same(
     item = library.items(pool.store, "me")[0]
     assert item.recipe() == check
     assert library.KINDS[item.kind] == "check"
-    assert past.url_parameters(check)["check"] == "0_3_2_1_1__0"
+    assert backtest.url_parameters(check)["check"] == "0_3_2_1_1__0"
     plan_live.shared_batches.clear()  # type: ignore[attr-defined]
     again = on_tab(visit, study, check="1_3_2_1_1__0")
     assert again.title[0].value == said
@@ -167,7 +167,7 @@ def test_without_recorded_starts_or_policies_it_says_so(visit: Open, study: Stud
 def test_an_address_is_read_within_its_limits(
     written: str, lengths: tuple[float | None, float | None] | None
 ) -> None:
-    read, usual = past._parse_form(written, {0: "", 1: ""}), past.BacktestForm(0)
+    read, usual = backtest._parse_form(written, {0: "", 1: ""}), backtest.BacktestForm(0)
     assert (read == usual) is (lengths is None)
     if lengths is not None:
         assert (read.policy, read.repeats, read.warm_h, read.judge_days) == (1, 3, *lengths)

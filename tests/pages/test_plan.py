@@ -17,13 +17,13 @@ from tests.waiting import wait_until
 from trainyard.library import library
 from trainyard.runs.queue import ENDED
 from trainyard.study.document import unpack_document
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.plan import PlanRun
 from ui import browser_identity
-from ui.planning import live as plan_live
-from ui.planning.live import Recipe
+from ui.planning import run_panel as plan_live
+from ui.planning.run_panel import Recipe
 
 Go = Callable[..., AppTest]
 

@@ -10,11 +10,11 @@ from streamlit.testing.v1 import AppTest
 from sim.errors import TrainyardError
 from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, finish, sound, study_of, texts
+from trainyard.formatting import change
 from trainyard.results import decision_picture
 from trainyard.runs.engines import SETTING
 from trainyard.study import catalog
 from trainyard.study.study import Study
-from trainyard.text import change
 from ui import state, words
 from ui.choosing import policy_rows
 from ui.choosing.policy_rows import PolicyRows

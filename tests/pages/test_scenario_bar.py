@@ -14,7 +14,7 @@ from sim.params import Spec
 from tests.pages.conftest import FakePool, Open, chip, finish, sound, study_of, texts
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import bundle, start
+from trainyard.traces import bundle, new_study
 from trainyard.traces.sources import load_trace
 from trainyard.views.charts import visible
 from ui import browser_identity, state
@@ -135,7 +135,7 @@ def test_run_keeps_what_is_shown_until_a_policy_is_complete(
 def test_a_run_of_one_more_policy_on_policies_shows_the_earlier_result_until_it_is_complete(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
-    fewer = start.with_policies(tiny, tiny.allocators[:-1], 0)
+    fewer = new_study.with_policies(tiny, tiny.allocators[:-1], 0)
     finish(pool, fewer)
     app = visit("compare", fewer)
     before = app.get("bidi_component")[-1].proto.json

@@ -9,7 +9,7 @@ from tests.shared import SetClock
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import state
 from ui.server import delete_expired, prepare_sample
 
@@ -51,7 +51,7 @@ def test_the_server_prepares_the_sample_and_start_says_so(visit: Open, pool: Fak
     assert "The result takes about two seconds." in texts(visit())
     prepare_sample()
     prepare_sample()
-    study = start.sample_study()
+    study = new_study.sample_study()
     assert [job.scenario for job in pool.jobs] == study.scenarios()
     finish(pool, study)
     app = visit()
@@ -70,7 +70,7 @@ def test_the_server_deletes_what_is_old_once_it_is_up_for_an_hour(
 ) -> None:
     clock = SetClock()
     pool.store = Store(tmp_path / "old", clock=clock)
-    old = pool.store.put_trace(start.load_trace(start.sample_study("tiny").base.trace))
+    old = pool.store.put_trace(new_study.load_trace(new_study.sample_study("tiny").base.trace))
     clock.go_on(31.0)
     pool.store.put_numbers("ab" * 16, {}, {})
     pool.store = Store(tmp_path / "old", clock=clock)

@@ -6,7 +6,7 @@ import pytest
 
 from sim.errors import TrainyardError
 from trainyard.sweeps.axes import Lever
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui.what_if import settings
 from ui.what_if.settings import Setting
 
@@ -39,7 +39,7 @@ def test_a_load_off_the_usual_range_has_one_of_its_own() -> None:
 
 
 def test_a_value_makes_a_scenario_with_the_same_colours_and_names() -> None:
-    before = start.sample_study()
+    before = new_study.sample_study()
     made = settings.with_value(before, "cluster.groups.0.count", 6.0)
     assert made.base.cluster.groups[0].count == 6
     assert (made.slots, made.names, made.allocators) == (

@@ -18,7 +18,7 @@ from allocators.placement import PLACEMENTS, TYPES
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec, parameters, rule_of
-from sim.engine.fast import lane
+from sim.engine.fast import runner
 from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
 from sim.perf.estimators import Biased, Exact, Noisy, Unknown
@@ -121,10 +121,10 @@ def both(
 ) -> tuple[RunResult | None, RunResult]:
     """Return the record of both engines; None = the fast one does not make the run."""
     try:
-        fast = lane.run(lane.prepare_run(trace, cluster, make(spec), given_))
-    except lane.NotCompiledError:
+        fast = runner.run(runner.prepare_run(trace, cluster, make(spec), given_))
+    except runner.NotCompiledError:
         raise
-    except lane.NotPlainError:
+    except runner.NotPlainError:
         fast = None
     return fast, Simulator(trace, cluster, make(spec), given_).run()
 

@@ -11,7 +11,7 @@ from allocators import REGISTRY, make
 from sim.contract import Spec
 from sim.engine.simulator import Simulator
 from sim.metrics import UsageArrays, queue_series
-from sim.metrics.why import MAX_PIECES
+from sim.metrics.wait_causes import MAX_PIECES
 from tests.conformance import scenarios
 from tests.properties.runs import busy_trace, mixed_cluster, rough
 from trainyard.what_if import explore

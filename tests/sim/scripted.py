@@ -34,7 +34,7 @@ from sim.contract import (
 from sim.engine.faults import Faults
 from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
-from sim.perf.copies import FREE
+from sim.perf.copy_cost import FREE
 from sim.perf.model import Limits, PerfModel, Rate
 from sim.perf.rigid import Rigid
 from sim.result import RunResult

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from sim.cloud_instances import instances
 from sim.cluster import KNOWN_TYPES, Change, Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError
 from sim.gpu_catalog import catalog
-from sim.instances import instances
 from tests.strategies import clusters
 
 

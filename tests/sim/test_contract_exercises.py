@@ -38,7 +38,7 @@ from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ContractError, InfeasiblePlan
 from sim.overheads import Overheads, Transitions
-from sim.perf.copies import FREE
+from sim.perf.copy_cost import FREE
 from sim.perf.estimators import SizeEstimator
 from sim.perf.model import Limits, PerfModel, Rate
 from sim.perf.rigid import Rigid

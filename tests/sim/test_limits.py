@@ -11,7 +11,7 @@ from trainyard.clusters import machines
 from trainyard.study.document import pack_document
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces.start import sample_study
+from trainyard.traces.new_study import sample_study
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from trainyard.runs.run import scenario_key
 from trainyard.store import Store, StoreError
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 KEPT = {
     "jct_mean_s": 100.0,
@@ -38,7 +38,7 @@ def note(store: Store, study: Study, at: int, factor: float) -> None:
 
 
 def test_two_things_of_the_library_beside_each_other(tmp_path: Path) -> None:
-    store, study = Store(tmp_path), start.sample_study("tiny")
+    store, study = Store(tmp_path), new_study.sample_study("tiny")
     other = replace(
         study,
         base=replace(study.base, seed=7, name="other"),
@@ -76,7 +76,7 @@ def test_two_things_of_the_library_beside_each_other(tmp_path: Path) -> None:
 
 
 def test_nothing_is_beside_nothing(tmp_path: Path) -> None:
-    store, study = Store(tmp_path), start.sample_study("tiny")
+    store, study = Store(tmp_path), new_study.sample_study("tiny")
     library.shelve(store, "me", study, [])
     (one,) = library.items(store, "me")
     with pytest.raises(StoreError, match="Run them again"):
@@ -84,7 +84,7 @@ def test_nothing_is_beside_nothing(tmp_path: Path) -> None:
 
 
 def test_a_comparison_is_one_thing_whatever_it_is_called(tmp_path: Path) -> None:
-    store, study = Store(tmp_path), start.sample_study("tiny")
+    store, study = Store(tmp_path), new_study.sample_study("tiny")
     first = library.shelve(store, "me", study.with_name("  Monday\n"), ["aa" * 8])
     assert library.shelve(store, "me", study.with_name("Tuesday"), ["aa" * 8]) == first
     assert [one.name for one in library.items(store, "me")] == ["Monday"]
@@ -95,7 +95,7 @@ def test_a_comparison_is_one_thing_whatever_it_is_called(tmp_path: Path) -> None
 
 
 def test_what_tells_a_comparison_from_the_one_before(tmp_path: Path) -> None:
-    store, study = Store(tmp_path), start.sample_study("tiny")
+    store, study = Store(tmp_path), new_study.sample_study("tiny")
     fewer = replace(study, allocators=study.allocators[:2])
     for one in (
         study,
@@ -112,7 +112,7 @@ def test_what_tells_a_comparison_from_the_one_before(tmp_path: Path) -> None:
 
 def test_taking_the_last_tag_off_leaves_nothing_to_be_kept_for(tmp_path: Path) -> None:
     clock = SetClock()
-    store, study = Store(tmp_path, clock=clock), start.sample_study("tiny")
+    store, study = Store(tmp_path, clock=clock), new_study.sample_study("tiny")
     key = scenario_key(study.scenarios()[0], store)
     store.put_numbers(key, KEPT, study.base.to_json())
     mark = library.shelve(store, "me", study, [key])

@@ -29,7 +29,7 @@ from trainyard.results import outcomes
 from trainyard.runs.run import run, scenario_key, summarize_run
 from trainyard.store import Store
 from trainyard.study import scenario as scenario_module
-from trainyard.study.branch import FromHere
+from trainyard.study.branch_point import FromHere
 from trainyard.study.document import Document
 from trainyard.study.scenario import Scenario
 from trainyard.study.settings import with_settings

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 from sim.params import Spec
+from trainyard.cli.arguments import add_reading, load_study
 from trainyard.cli.errors import CommandStoppedError, UsageError
-from trainyard.cli.given import add_reading, load_study
 from trainyard.cli.sweep import align_columns, run_with_progress
+from trainyard.formatting import MISSING, duration, factor, plural, share, time
 from trainyard.labs.backtests.figures import Measures
 from trainyard.labs.backtests.fit import MAX_RUNS
 from trainyard.labs.backtests.report import BacktestReport
@@ -23,7 +24,6 @@ from trainyard.runs.executors import DEFAULT, check_executor_name
 from trainyard.store import Store
 from trainyard.study.check import Check
 from trainyard.study.document import number, whole_number
-from trainyard.text import MISSING, duration, factor, plural, share, time
 from trainyard.traces.sources import apply_changes
 
 _HOUR_S: Final = 3600.0

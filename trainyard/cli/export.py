@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from trainyard.cli.arguments import load_study
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import load_study
 from trainyard.cli.run import add_run, run_policy
 from trainyard.export.caveats import ExportRun
 from trainyard.export.targets import TARGETS, patch, patch_of_simulated_runs
-from trainyard.results import past
+from trainyard.results import backtest_verdict
 from trainyard.store import Store
 from trainyard.traces.sources import apply_changes
 
@@ -59,7 +59,9 @@ def command_export(args: argparse.Namespace) -> None:
         ]
         for index in range(2)
     )
-    text = patch_of_simulated_runs(trace, before, after, past.policy_verdict(study, 0, Store()))
+    text = patch_of_simulated_runs(
+        trace, before, after, backtest_verdict.policy_verdict(study, 0, Store())
+    )
     if not args.output:
         sys.stdout.write(text)
         return

@@ -22,15 +22,15 @@ from trainyard.cli.sweep import (
     run_with_progress,
     with_unit,
 )
+from trainyard.formatting import plural
 from trainyard.library import library
 from trainyard.library.library import HERE
 from trainyard.runs.executors import check_executor_name
 from trainyard.store import Store, plain
 from trainyard.study.document import number, whole_number
-from trainyard.study.search import LOWER, SizeQuestion
+from trainyard.study.size_question import LOWER, SizeQuestion
 from trainyard.sweeps.plan import HOURS_A_MONTH, PlanRun, PolicyAnswer
-from trainyard.sweeps.sentences import without_replays
-from trainyard.text import plural
+from trainyard.sweeps.summaries import without_replays
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

@@ -13,8 +13,8 @@ from jobtraces.readers.files import SHEET
 from jobtraces.readers.options import OpenQuestionError, Question
 from jobtraces.recipes import FORMAT, KIND
 from sim.errors import TrainyardError
+from trainyard.formatting import plural
 from trainyard.study.scenario import TraceSpec
-from trainyard.text import plural
 from trainyard.traces.sources import Source
 
 

@@ -12,7 +12,7 @@ from jobtraces import ReadOptions, peek, read
 from jobtraces.readers.options import digest_of
 from jobtraces.recipes import USER_PREFIX, parse_recipe, shipped_recipes, shipped_text
 from trainyard.cli.errors import UsageError
-from trainyard.text import plural
+from trainyard.formatting import plural
 from trainyard.traces.own_recipes import (
     check_own_recipe,
     parse_own_recipe,

@@ -12,13 +12,13 @@ from typing import Final
 
 from sim.errors import ContractError
 from trainyard.cli.errors import UsageError
+from trainyard.formatting import duration, plural
 from trainyard.labs.replays import curves
 from trainyard.labs.replays.reading import MAX_SEEDS, load, names
 from trainyard.labs.replays.report import ClaimRow, ReplayReport, band_text, tally
 from trainyard.labs.replays.run import MAX_WORKERS, ReplayError, ReplayRun
 from trainyard.labs.replays.types import Replay
 from trainyard.runs.executors import cores
-from trainyard.text import duration, plural
 
 ALL: Final = "all"
 _TICK_S: Final = 0.2

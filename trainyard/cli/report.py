@@ -9,17 +9,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trainyard.cli.arguments import add_reading, read_text, trace_spec
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import add_reading, read_text, trace_spec
 from trainyard.cli.questions import resolve_questions
 from trainyard.cli.run import Bar
+from trainyard.formatting import plural
 from trainyard.results import outcomes
 from trainyard.runs.run import run_missing, scenario_key
 from trainyard.store import Store, StoreError, profiles
 from trainyard.study.document import parse_json
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
-from trainyard.text import plural
 from trainyard.traces.sources import load_source
 from trainyard.views.report.page import offline_html
 

@@ -18,29 +18,29 @@ from sim.metrics import measured_mask
 from sim.metrics.registry import COLUMNS, JSON_KEYS, Metric
 from sim.result import RunResult
 from sim.trace import Trace
+from trainyard.cli.arguments import add_reading, check_not_trace, load_study, make_folder
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import add_reading, check_not_trace, load_study, make_folder
-from trainyard.cli.totals import command_totals
+from trainyard.cli.summary_only import command_totals
+from trainyard.formatting import duration, plural, why_failed
 from trainyard.library import library
 from trainyard.preflight import coverage, preflight
-from trainyard.results import past, plainest
-from trainyard.results.assumed import assumption_sentences
+from trainyard.results import backtest_verdict, simplest_model
+from trainyard.results.assumptions import assumption_sentences
 from trainyard.results.compare import Outcome
 from trainyard.results.headline import Headline, headline
-from trainyard.results.meaning import setting
-from trainyard.results.plainest import AUTO
+from trainyard.results.simplest_model import AUTO
+from trainyard.results.validity import setting
 from trainyard.runs.engines import ENGINES
 from trainyard.runs.estimate import LONG_S, usual_seconds
 from trainyard.runs.run import run, summarize_run
-from trainyard.runs.totals import JOB_COLUMNS
+from trainyard.runs.summary_only import JOB_COLUMNS
 from trainyard.store import Store, plain, profiles
 from trainyard.store.profiles import RELATIVE
 from trainyard.study import catalog
 from trainyard.study.scenario import RIGID, Scenario
 from trainyard.study.study import Study
-from trainyard.text import duration, plural, why_failed
+from trainyard.traces.new_study import with_model
 from trainyard.traces.sources import Source, apply_changes, check_measure
-from trainyard.traces.start import with_model
 
 _TABLE_METRICS: Final = {metric.short: metric for metric in COLUMNS.values() if metric.short}
 """Columns of the table, from `sim.metrics.registry`."""
@@ -215,14 +215,14 @@ def command_run(args: argparse.Namespace) -> None:
 
 def _split_by_model(args: argparse.Namespace, study: Study, trace: Trace) -> list[StudyPart]:
     """Split a study into parts of one performance model; record policies that cannot run."""
-    perf_parts = plainest.split_by_model(study, trace) if args.perf == AUTO else ()
+    perf_parts = simplest_model.split_by_model(study, trace) if args.perf == AUTO else ()
     if not perf_parts:
         runnable = [
             index
             for index, spec in enumerate(study.allocators)
             if not catalog.allocator(spec, trace, study.base.perf).reason
         ]
-        perf_parts = (plainest.PerfPart(study.base.perf, tuple(runnable)),)
+        perf_parts = (simplest_model.PerfPart(study.base.perf, tuple(runnable)),)
     parts: list[StudyPart] = []
     for perf, indices in perf_parts:
         with_perf = with_model(study, "perf", perf)
@@ -620,7 +620,7 @@ def headline_of(
     # Only gains over a recorded schedule need the result of its backtest.
     replayed = any(one.replays for one in outcomes.values())
     context = setting(
-        study, trace, outcomes, past.best_verdict(study, Store()) if replayed else None
+        study, trace, outcomes, backtest_verdict.best_verdict(study, Store()) if replayed else None
     )
     if whole_study is not None:
         references = {

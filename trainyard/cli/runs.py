@@ -19,18 +19,18 @@ from trainyard.cli.backtest import backtest_document, backtest_lines
 from trainyard.cli.errors import UsageError
 from trainyard.cli.plan import plan_document, plan_text
 from trainyard.cli.sweep import DEFAULT_METRIC, align_columns, sweep_document, sweep_text, with_unit
+from trainyard.formatting import plural
 from trainyard.labs.backtests.run import BacktestRun
 from trainyard.library import archive, library
 from trainyard.library.library import HERE, Item
 from trainyard.store import Store, plain
-from trainyard.study.branch import FromHere
+from trainyard.study.branch_point import FromHere
 from trainyard.study.check import Check
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
 from trainyard.sweeps.plan import PlanRun
 from trainyard.sweeps.sweep_run import SweepRun
-from trainyard.text import plural
 
 _ACTIONS = ("list", "show", "export", "import", "rm", "name", "tag")
 

@@ -15,9 +15,10 @@ from typing import Any, Final, TextIO, TypeVar
 import pandas as pd
 
 from sim.metrics.registry import COLUMNS
+from trainyard.cli.arguments import read_text
 from trainyard.cli.errors import CommandStoppedError, UsageError
-from trainyard.cli.given import read_text
 from trainyard.cli.replay import three_digits
+from trainyard.formatting import duration, plural
 from trainyard.library import library
 from trainyard.library.library import HERE
 from trainyard.runs.batch import ScenarioBatch, check_shared_store
@@ -29,9 +30,8 @@ from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep, axis_from_text
 from trainyard.sweeps import tables
-from trainyard.sweeps.sentences import batch_seconds, failure_reasons
+from trainyard.sweeps.summaries import batch_seconds, failure_reasons
 from trainyard.sweeps.sweep_run import SweepRun
-from trainyard.text import duration, plural
 
 MAX_LOOKED_UP: Final = 1000
 """Number of runs above which the time is estimated without looking up stored runs first, because

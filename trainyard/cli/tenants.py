@@ -15,10 +15,11 @@ import pandas as pd
 from allocators.quotas import Quota, read_quotas, write_quotas
 from allocators.tenants import TENANT_COLUMNS
 from sim.trace import Trace
+from trainyard.cli.arguments import add_reading, load_study, read_text
 from trainyard.cli.errors import UsageError
-from trainyard.cli.given import add_reading, load_study, read_text
 from trainyard.cli.run import Bar
 from trainyard.cli.sweep import align_columns
+from trainyard.formatting import MISSING, duration, plural
 from trainyard.results.tenants import (
     TenantReport,
     column_of,
@@ -31,7 +32,6 @@ from trainyard.store import plain
 from trainyard.study.document import number
 from trainyard.study.study import Study
 from trainyard.sweeps.team_quotas import plan_quotas
-from trainyard.text import MISSING, duration, plural
 from trainyard.traces.sources import apply_changes
 
 _HEAD: Final = (

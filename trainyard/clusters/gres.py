@@ -9,8 +9,8 @@ from typing import Final
 
 from allocators.sites.slurm.config import logical_lines
 from sim.errors import ClusterError
-from sim.hosts import expand_hosts
-from trainyard.text import plural
+from sim.host_lists import expand_hosts
+from trainyard.formatting import plural
 
 _PAIR: Final = re.compile(r"(\w+)=(\S+)")
 _UNTYPED: Final = re.compile(r"gpu(?::(\d{1,9}))?", re.IGNORECASE)

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import yaml
 
+from sim.cloud_instances import Instance, find_instance
 from sim.errors import ClusterError
-from sim.instances import Instance, find_instance
 from trainyard.clusters.node_lists import ImportedCluster, Machine, group_machines, plain_gpu_type
-from trainyard.text import plural
+from trainyard.formatting import plural
 
 _PRODUCT_LABELS: Final = (
     "nvidia.com/gpu.product",

@@ -16,15 +16,14 @@ from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, group_into_pools, limit_gpu_types
 from sim.errors import ClusterError, ParameterError
 from sim.metrics import node_table
-from sim.metrics.usage import absences, node_gpus, up_s
+from sim.metrics.gpu_seconds import absences, node_gpus, up_s
 from sim.perf import PerfSpec
 from sim.perf.lookup import used_types
 from sim.perf.model import Fitting, Staffed
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.trace import Trace
-from trainyard.clusters import doubts
-from trainyard.clusters.homes import import_virtual_clusters
+from trainyard.clusters import cluster_warnings
 from trainyard.clusters.kubernetes import (
     is_node_list,
     is_node_yaml,
@@ -41,10 +40,11 @@ from trainyard.clusters.node_lists import (
     read_slurm,
     read_slurm_json,
 )
+from trainyard.clusters.virtual_clusters import import_virtual_clusters
+from trainyard.formatting import job_counts, plural
 from trainyard.study import files, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
-from trainyard.text import job_counts, plural
 from trainyard.traces.fitting import fit_cluster
 from trainyard.traces.samples import SAMPLES
 from trainyard.traces.sources import load_source
@@ -354,7 +354,7 @@ class UnschedulableJobs(NamedTuple):
     need_mixing : int
         Number of the first kind of jobs that a policy can start on a mix of GPU types.
     doubts : tuple of str
-        Sentences on doubts about comparisons, see `trainyard.clusters.doubts`.
+        Sentences on doubts about comparisons, see `trainyard.clusters.cluster_warnings`.
     """
 
     jobs: int
@@ -454,7 +454,9 @@ def find_unschedulable_jobs(
         type_notes,
         need_mixing,
         tuple(
-            doubts.find_doubts(trace, cluster, mask, measured=isinstance(perf, Profiled)).values()
+            cluster_warnings.find_doubts(
+                trace, cluster, mask, measured=isinstance(perf, Profiled)
+            ).values()
         ),
     )
 

@@ -12,15 +12,15 @@ from jobtraces.readers.content import Content, plain_name
 from jobtraces.readers.files import ADVICE, open_source
 from jobtraces.readers.options import Question, ReadOptions
 from jobtraces.readers.table import read_table
+from sim.cloud_instances import closest_instance, find_instance
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ClusterError, TraceError
-from sim.hosts import compress_hosts, expand_hosts
-from sim.instances import closest_instance, find_instance
+from sim.host_lists import compress_hosts, expand_hosts
 from sim.limits import MAX_NODES
 from trainyard.clusters.gres import add_gpu_types
 from trainyard.clusters.prices import find_catalog_type, speed_source
+from trainyard.formatting import plural
 from trainyard.study import gpu_types
-from trainyard.text import plural
 
 UNNAMED_TYPE: Final = "gpu"
 """GPU type of GPUs without a type."""
@@ -716,8 +716,7 @@ def _state_notes(nodes: Mapping[str, NodeFields], *, include_down: bool) -> list
         (future, "in state FUTURE: left out, because the machines do not exist yet"),
         (
             down,
-            "down, drained or reserved: "
-            + ("counted as if they worked" if include_down else "left out"),
+            "down, drained or reserved: " + ("included" if include_down else "left out"),
         ),
         (
             mixed,

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from sim.conditions import Measure
 from sim.trace import Trace
-from trainyard.results.past import Past
+from trainyard.formatting import duration, plural
+from trainyard.results.backtest_verdict import Past
 from trainyard.store import StoredResult
 from trainyard.study.scenario import Scenario
-from trainyard.text import duration, plural
 
 _FIGURES: Final = {"wait_mean_s": "Mean wait", "jct_mean_s": "Mean completion time"}
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from allocators.sites.slurm.accounts import Associations, read_associations
-from allocators.sites.slurm.commands import Command, change_commands, sacctmgr_script
 from allocators.sites.slurm.config import logical_lines, read_conf
 from allocators.sites.slurm.policy import DEFAULTS
+from allocators.sites.slurm.sacctmgr import Command, change_commands, sacctmgr_script
 from allocators.sites.slurm.site import CONFIG_KEYS, find_backfill_depth
 from sim.errors import ParameterError
 from sim.params import Spec

@@ -11,9 +11,9 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard.export import kubernetes, slurm
 from trainyard.export.caveats import ExportRun, caveats
-from trainyard.results import past
+from trainyard.results import backtest_verdict
+from trainyard.results.backtest_verdict import Past
 from trainyard.results.outcomes import StudyResults
-from trainyard.results.past import Past
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.study import Study
@@ -184,7 +184,7 @@ def patch_of_stored_runs(runs: StudyResults, old: int, new: int, trace: Trace, s
         [ExportRun.from_entry(entry) for entry in runs.entries[place]] for place in (old, new)
     )
     return patch_of_simulated_runs(
-        trace, before, after, past.policy_verdict(runs.study, old, store)
+        trace, before, after, backtest_verdict.policy_verdict(runs.study, old, store)
     )
 
 

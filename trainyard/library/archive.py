@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from jobtraces.readers.files import ARCHIVE_ERRORS, open_zip
 from sim.errors import TrainyardError
+from trainyard.formatting import plural
 from trainyard.library.library import (
     MAX_NAME_LENGTH,
     MAX_TAG_CHARS,
@@ -29,7 +30,6 @@ from trainyard.store.files import MANIFEST
 from trainyard.store.index import RUN
 from trainyard.study.document import canonical_json, parse_json
 from trainyard.study.scenario import READY, Scenario
-from trainyard.text import plural
 
 MAX_MB: Final = 500.0
 """Maximum size of an unpacked archive."""

@@ -19,12 +19,12 @@ from trainyard.runs.run import scenario_key
 from trainyard.runs.run import store_result as keep_result
 from trainyard.store import Store, StoreError
 from trainyard.store.index import ShelvedRecipe
-from trainyard.study.branch import KIND as FROM_HERE
-from trainyard.study.branch import FromHere
+from trainyard.study.branch_point import KIND as FROM_HERE
+from trainyard.study.branch_point import FromHere
 from trainyard.study.check import KIND as CHECK
 from trainyard.study.check import Check
 from trainyard.study.scenario import MADE, READY, Scenario
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
 from trainyard.traces.samples import SAMPLES

@@ -28,11 +28,11 @@ from sim.perf.measured import ProfileTable
 from sim.perf.profiled import Profiled, ProfiledModel
 from sim.trace import Trace
 from trainyard.clusters import machines
+from trainyard.formatting import job_counts, plural
 from trainyard.preflight.leave_out import drop_jobs, with_remaining_jobs
 from trainyard.store import Store
 from trainyard.store.profiles import build_model
 from trainyard.study.study import Study
-from trainyard.text import job_counts, plural
 from trainyard.traces.sources import Source, load_source
 
 _ZERO: Final = "the throughput is 0 on every GPU type here"

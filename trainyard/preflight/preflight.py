@@ -7,17 +7,17 @@ from typing import Any, Final
 import numpy as np
 
 import allocators
-from sim.engine.endings import MAX_EVICTIONS
+from sim.engine.give_up import MAX_EVICTIONS
 from sim.overheads import Overheads
 from sim.params import Spec, parameters
 from sim.perf.model import Needing, Staffed
 from sim.trace import Trace
 from trainyard.clusters import machines
+from trainyard.formatting import plural
 from trainyard.store import profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study
-from trainyard.text import plural
-from trainyard.traces.start import RETRIES
+from trainyard.traces.new_study import RETRIES
 
 _ROUND: Final = "round_s"
 _QUEUES: Final = "thresholds"

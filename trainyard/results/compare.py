@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from sim.errors import ParameterError
 from sim.metrics import change_histogram, distribution
-from sim.metrics.facts import JobFacts
+from sim.metrics.inputs import JobFacts
 from sim.metrics.registry import COLUMNS, Goal, Metric, PerJob
-from trainyard import text
+from trainyard import formatting
 from trainyard.results.bootstrap import MIN_REPEATS, bootstrap_interval
 
 Floats = NDArray[np.float64]
@@ -305,7 +305,7 @@ def counts(outcomes: Sequence[Outcome]) -> pd.DataFrame:
                 "label": outcome.label,
                 "repeats": len(outcome.summaries),
                 **{name: sum(int(one[name]) for one in outcome.summaries) for name in COUNTS},
-                "why": text.why_failed(failed_by),
+                "why": formatting.why_failed(failed_by),
             }
         )
     return pd.DataFrame(rows)

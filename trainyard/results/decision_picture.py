@@ -19,10 +19,10 @@ from sim.params import Spec
 from sim.perf import PERF
 from sim.result import RunResult
 from sim.trace import Trace
+from trainyard.formatting import plural, time
 from trainyard.store import StoredResult
 from trainyard.study import catalog
 from trainyard.study.scenario import RIGID
-from trainyard.text import plural, time
 
 CORES_PER_LANE: Final = 4.0
 """Cores drawn as high as one GPU."""

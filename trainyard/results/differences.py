@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from sim.cluster import Cluster
 from sim.params import Spec
+from trainyard.formatting import RunClock, in_sentence
 from trainyard.store import Store
 from trainyard.study import catalog
-from trainyard.study.branch import Branch, FromHere, group_names
+from trainyard.study.branch_point import Branch, FromHere, group_names
 from trainyard.study.scenario import MADE
 from trainyard.study.study import Study, titles
-from trainyard.text import RunClock, in_sentence
 from trainyard.traces.samples import SAMPLES
 
 _SHORT_S: Final = 2 * 3600.0

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from sim.metrics import SIZE_CLASSES, size_class
 from sim.metrics.registry import COLUMNS, compute_from_jobs
 from sim.trace import Trace
-from trainyard.results import compare, meaning, outcomes
+from trainyard.formatting import change, plural, with_en_dash
+from trainyard.results import compare, outcomes, validity
 from trainyard.results.compare import Floats, Mask, MetricChange, Outcome, percent, relative_change
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
 from trainyard.results.outcomes import StudyResults
-from trainyard.text import change, plural, with_en_dash
 
 GROUP_METRICS: Final[Mapping[str, str]] = {"jct": "average completion time", "wait": "average wait"}
 """Metric averaged over a group -> its name; the wait is JCT minus the time with a grant."""
@@ -104,8 +104,8 @@ class Grouped:
             else ""
         )
         few = (
-            f" Groups of fewer than {meaning.MIN_JOBS_IN_GROUP} jobs, or of fewer than"
-            f" {meaning.MIN_JOBS} in all, have no percentages."
+            f" Groups of fewer than {validity.MIN_JOBS_IN_GROUP} jobs, or of fewer than"
+            f" {validity.MIN_JOBS} in all, have no percentages."
             if self.few
             else ""
         )
@@ -191,8 +191,8 @@ def group_means(
     }
     rows = []
     # Per repeat: repeating the same few jobs does not make them more.
-    few = (counts.max(axis=0) < meaning.MIN_JOBS_IN_GROUP) | (
-        counts.sum(axis=1).max() < meaning.MIN_JOBS
+    few = (counts.max(axis=0) < validity.MIN_JOBS_IN_GROUP) | (
+        counts.sum(axis=1).max() < validity.MIN_JOBS
     )
     for at in np.flatnonzero(counts.sum(axis=0)):
         jobs = int(counts[:, at].sum())
@@ -263,7 +263,7 @@ def compare_subset(shown: StudyResults, members: Mask, trace: Trace) -> GroupCom
     names = [*(name for name, metric in COLUMNS.items() if metric.of_jobs), compare.SLOWER.name]
     table = table[table["metric"].isin(names)].reset_index(drop=True)
     with_values = set(table.loc[table["value"].notna(), "metric"])
-    setting = meaning.setting(
+    setting = validity.setting(
         shown.study, trace, dict(zip(shown.places, selected, strict=True)), shown.past
     )
     group_headlines = headlines(
@@ -276,7 +276,7 @@ def compare_subset(shown: StudyResults, members: Mask, trace: Trace) -> GroupCom
 def change_texts(change: MetricChange, repeats: int) -> tuple[str, str, str]:
     """Return (faster, same, slower) as percentages, or as job counts if jobs are few."""
     shares = (change.faster, change.same, change.slower)
-    if change.jobs >= meaning.MIN_JOBS * repeats:
+    if change.jobs >= validity.MIN_JOBS * repeats:
         faster, same, slower = (percent(share) for share in shares)
     else:
         faster, same, slower = (f"{round(share * change.jobs):,}" for share in shares)

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics.registry import COLUMNS
-from trainyard.clusters.doubts import CONCURRENCY
-from trainyard.results import meaning, ways_out
+from trainyard.clusters.cluster_warnings import CONCURRENCY
+from trainyard.formatting import BY_UNIT, MANY, increase_factor
+from trainyard.results import suggestions, validity
 from trainyard.results.compare import (
     Interval,
     Outcome,
@@ -26,10 +27,9 @@ from trainyard.results.compare import (
     percent,
     table,
 )
-from trainyard.results.meaning import UNKNOWN, WITHHELD, ComparisonSetting, Limit, Verdict
-from trainyard.results.trust import Explained
-from trainyard.results.ways_out import Suggestion
-from trainyard.text import BY_UNIT, MANY, increase_factor
+from trainyard.results.recorded_accuracy import Explained
+from trainyard.results.suggestions import Suggestion
+from trainyard.results.validity import UNKNOWN, WITHHELD, ComparisonSetting, Limit, Verdict
 
 State = Literal["sound", "doubtful", "not meaningful"]
 
@@ -107,7 +107,7 @@ class Headline:
     Parameters
     ----------
     verdict : str
-        "clear" = a difference is reported; otherwise the limit, see `trainyard.results.meaning`.
+        "clear" = a difference is reported; otherwise the limit, see `trainyard.results.validity`.
         "nothing" = nothing can be compared.
     text : str
         One or two sentences.
@@ -153,7 +153,7 @@ class Headline:
 
     def lines(self) -> list[str]:
         """Return the headline and its notes as lines of text for the command line."""
-        ways = [str(way) for way in self.advice if way != ways_out.COMPARE_ANYWAY]
+        ways = [str(way) for way in self.advice if way != suggestions.COMPARE_ANYWAY]
         return [self.text, *self.also, *([f"What to do: {'; '.join(ways)}"] if ways else [])]
 
     def to_json(self) -> dict[str, Any]:
@@ -210,14 +210,14 @@ def headlines(
 
     Notes
     -----
-    Without a limit of `trainyard.results.meaning`: the largest clear reduction; if there is none,
+    Without a limit of `trainyard.results.validity`: the largest clear reduction; if there is none,
     the largest clear increase. Recorded schedules are no candidates. The cost of a reduction: jobs
     no longer completed; otherwise the share of jobs that get slower, and the largest clear increase
     of another goal by at least `_MIN_COST`. With limits: the first limit, then absolute values,
     then the other limits.
     """
     base = outcomes[baseline]
-    explained = meaning.recording_explanation(setting, base, outcomes)
+    explained = validity.recording_explanation(setting, base, outcomes)
     common = _shared_headline_or_limits(outcomes, base, missing, setting, explained)
     if isinstance(common, Headline):
         return Headlines(dict.fromkeys(goals, common), {})
@@ -300,33 +300,33 @@ def _shared_headline_or_limits(
     load = setting.load
     if not any(one.completed for one in outcomes):
         return Headline("nothing", _no_completed_sentence(outcomes), load=load)
-    if why := meaning.doubt_reason(outcomes, setting.trace):
+    if why := validity.doubt_reason(outcomes, setting.trace):
         return Headline(
             "doubted",
             f"No comparison: {why}",
-            advice=(*_doubt_suggestions(setting), *ways_out.hints_for("doubted")),
+            advice=(*_doubt_suggestions(setting), *suggestions.hints_for("doubted")),
             load=load,
         )
-    if why := meaning.overload_reason(outcomes, load):
+    if why := validity.overload_reason(outcomes, load):
         return Headline(
             "overload",
             f"No policy can be judged here: {why}.",
-            advice=ways_out.suggest_for_overload(load, setting.scale, _jobs_on_cluster(setting)),
+            advice=suggestions.suggest_for_overload(load, setting.scale, _jobs_on_cluster(setting)),
             load=load,
         )
     if all(one is base or one.replays for one in outcomes):
         return Headline("nothing", _no_rival_sentence(outcomes, base, missing), load=load)
-    idle = meaning.idle_limit(outcomes)
+    idle = validity.idle_limit(outcomes)
     # With a recording as the baseline, its own limit comes first.
     if (
         idle is not None
         and idle.verdict == "idle"
-        and meaning.recording_limit(base, explained, setting) is None
+        and validity.recording_limit(base, explained, setting) is None
     ):
         return Headline(
             "idle",
             idle.sentence,
-            advice=ways_out.suggest_for_idle(load, setting.scale, setting.cluster),
+            advice=suggestions.suggest_for_idle(load, setting.scale, setting.cluster),
             load=load,
         )
     return [] if idle is None else [idle]
@@ -340,10 +340,10 @@ def _general_limits(
 ) -> list[Limit]:
     """Return the limits that do not depend on the goal, most serious first."""
     limits = (
-        meaning.recording_limit(base, explained, setting),
-        meaning.few_jobs_limit(outcomes),
-        meaning.full_load_limit(setting.load),
-        meaning.chance_limit(outcomes, random=setting.random),
+        validity.recording_limit(base, explained, setting),
+        validity.few_jobs_limit(outcomes),
+        validity.full_load_limit(setting.load),
+        validity.chance_limit(outcomes, random=setting.random),
     )
     return [limit for limit in limits if limit is not None]
 
@@ -365,7 +365,7 @@ def _headline_on(
     ends = tuple(f"under {one.label}." for one in (subject, context.base))
     cut = [
         (limit, limit.sentence.endswith(ends))
-        for limit in meaning.unfinished_limits(context.outcomes)
+        for limit in validity.unfinished_limits(context.outcomes)
     ]
     first = [limit for limit in limits if limit.verdict != "clear"] + _goal_limits(
         goal, context, winner, subject
@@ -373,7 +373,7 @@ def _headline_on(
     first += [limit for limit, concerns in cut if concerns]
     also = [limit.sentence for limit, concerns in cut if not concerns]
     also += [limit.sentence for limit in limits if limit.verdict == "clear"]
-    of_trace = tuple(text for _, text in meaning.doubts(setting.trace))
+    of_trace = tuple(text for _, text in validity.doubts(setting.trace))
     # Doubts about the recorded use do not concern simulated policies.
     doubts = of_trace + tuple(
         text
@@ -457,7 +457,7 @@ def _goal_limits(
     goal: str, context: _GoalContext, winner: Outcome | None, subject: Outcome
 ) -> list[Limit]:
     """Return the limits of one goal, most serious first."""
-    limits = [meaning.ranking_limit(context.outcomes, goal, GOALS[goal])]
+    limits = [validity.ranking_limit(context.outcomes, goal, GOALS[goal])]
     # A tie needs completed jobs on both sides; otherwise `cut` counts the missing ones.
     if (
         winner is None
@@ -467,13 +467,13 @@ def _goal_limits(
     ):
         limits.append(Limit("undecided", _undecided_sentence(goal, context, subject)))
     if goal == _FIRST:
-        limits.append(meaning.carried_limit(context.base, subject))
+        limits.append(validity.carried_limit(context.base, subject))
     if (
         goal in _WAIT_GOALS
         and winner is not None
-        and meaning.few_jobs_limit(context.outcomes) is None
+        and validity.few_jobs_limit(context.outcomes) is None
     ):
-        limits.append(meaning.blocked_limit(context.base, subject, context.gpus))
+        limits.append(validity.blocked_limit(context.base, subject, context.gpus))
     return [limit for limit in limits if limit is not None]
 
 
@@ -495,12 +495,12 @@ def _undecided_sentence(goal: str, context: _GoalContext, subject: Outcome) -> s
 
 def _doubt_suggestions(setting: ComparisonSetting) -> tuple[Suggestion, ...]:
     """Return suggestions that resolve the doubts about these jobs on these machines."""
-    return ways_out.suggest_for_doubts(setting.doubts, _jobs_on_cluster(setting))
+    return suggestions.suggest_for_doubts(setting.doubts, _jobs_on_cluster(setting))
 
 
-def _jobs_on_cluster(setting: ComparisonSetting) -> ways_out.JobsOnCluster:
+def _jobs_on_cluster(setting: ComparisonSetting) -> suggestions.JobsOnCluster:
     """Return the trace and cluster of a comparison, for its suggestions."""
-    return ways_out.JobsOnCluster(setting.trace, setting.cluster, setting.source)
+    return suggestions.JobsOnCluster(setting.trace, setting.cluster, setting.source)
 
 
 def _limit_suggestions(
@@ -509,27 +509,29 @@ def _limit_suggestions(
     """Return the suggestions that fit the first limit."""
     repeats = len(context.base.summaries)
     if first.verdict == "untested":
-        return (ways_out.suggest_references(), ways_out.CHECK_PAST)
+        return (suggestions.suggest_references(), suggestions.CHECK_PAST)
     if first.verdict == "unexplained" and setting.past is not None:
-        to_site = ways_out.suggest_baseline(setting.site, setting.past.at) if setting.site else None
-        return (*([to_site] if to_site else []), *ways_out.hints_for("unexplained"))
+        to_site = (
+            suggestions.suggest_baseline(setting.site, setting.past.at) if setting.site else None
+        )
+        return (*([to_site] if to_site else []), *suggestions.hints_for("unexplained"))
     if first.verdict == "unexplained" and context.explained is not None:
         label = context.explained.label
         return (
-            ways_out.suggest_baseline(label, setting.references[label]),
-            *ways_out.hints_for("unexplained"),
+            suggestions.suggest_baseline(label, setting.references[label]),
+            *suggestions.hints_for("unexplained"),
         )
     if first.verdict == "loaded":
         return tuple(
             way
-            for way in ways_out.suggest_for_overload(
+            for way in suggestions.suggest_for_overload(
                 setting.load, setting.scale, _jobs_on_cluster(setting)
             )
-            if way != ways_out.COMPARE_ANYWAY
+            if way != suggestions.COMPARE_ANYWAY
         )
     if first.verdict in ("one_draw", "turns") or (first.verdict == "undecided" and repeats > 1):
-        return ways_out.suggest_repeats(repeats)
-    return ways_out.hints_for(first.verdict)
+        return suggestions.suggest_repeats(repeats)
+    return suggestions.hints_for(first.verdict)
 
 
 def _effect_sentence(

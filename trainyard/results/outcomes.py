@@ -14,26 +14,26 @@ import pandas as pd
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.metrics import UsageArrays, measured_mask
-from sim.metrics.facts import JobFacts
+from sim.metrics.inputs import JobFacts
 from sim.metrics.registry import compute_from_jobs
 from sim.result import RunResult
 from sim.trace import Trace
 from trainyard.clusters import prices
-from trainyard.results import compare, past
-from trainyard.results.assumed import assumption_sentences
+from trainyard.formatting import plural
+from trainyard.results import backtest_verdict, compare
+from trainyard.results.assumptions import assumption_sentences
+from trainyard.results.backtest_verdict import Past
 from trainyard.results.bootstrap import MIN_REPEATS
 from trainyard.results.compare import Floats, Mask, MetricChange, Outcome
 from trainyard.results.headline import GOALS, Headline, Headlines, headlines
-from trainyard.results.meaning import setting
-from trainyard.results.past import Past
-from trainyard.results.trust import Trust, no_trust_reason, recorded_overflow, trust
+from trainyard.results.recorded_accuracy import Trust, no_trust_reason, recorded_overflow, trust
+from trainyard.results.validity import setting
 from trainyard.runs.frames import MAX_SHOWN
 from trainyard.runs.run import scenario_key
 from trainyard.store import FRAMES, Store, StoredResult, profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study, titles
-from trainyard.text import plural
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.fitting import is_guessed_cluster
 from trainyard.traces.sources import dropped_text, load_source, load_trace
 
@@ -254,7 +254,7 @@ def gather(study: Study, store: Store) -> StudyResults:
         result_keys,
         entries,
         replacement_baseline(study, entries, store),
-        past.best_verdict(study, store),
+        backtest_verdict.best_verdict(study, store),
     )
 
 
@@ -269,7 +269,9 @@ def replacement_baseline(
         return None
     with suppress(TrainyardError):
         able = [
-            at for at in range(len(study.allocators)) if not start.refusal_reason(study, at, store)
+            at
+            for at in range(len(study.allocators))
+            if not new_study.refusal_reason(study, at, store)
         ]
         return able[0] if able and study.baseline not in able else None
     return None

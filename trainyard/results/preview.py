@@ -14,14 +14,14 @@ from typing import Any, Final
 import pandas as pd
 
 from sim.conditions import Conditions
-from sim.engine.fast import lane
+from sim.engine.fast import runner
 from sim.params import Spec
 from sim.result import Progress, RunResult
 from sim.trace import Trace
 from trainyard.results import groups, outcomes
 from trainyard.results.groups import GroupComparison
-from trainyard.results.loads import Loads, Window, loads
 from trainyard.results.outcomes import ComparisonReport, StudyResults
+from trainyard.results.window_series import Loads, Window, loads
 from trainyard.runs.engines import simulate
 from trainyard.runs.executors import RunLimits, WarmProcess
 from trainyard.runs.queue import RunQueue, Submission, Task
@@ -208,8 +208,8 @@ def _unsupported_reason(study: Study, spec: Spec, trace: Trace, given: Condition
         return reason
     allocator = catalog.instance("allocator", spec)
     try:
-        lane.prepare_run(trace, study.base.cluster, allocator, given)
-    except lane.NotPlainError as error:
+        runner.prepare_run(trace, study.base.cluster, allocator, given)
+    except runner.NotPlainError as error:
         return str(error)
     return ""
 

@@ -14,7 +14,7 @@ from typing import Final
 import allocators
 from sim.cluster import Cluster
 from sim.contract import Allocator, rule_of
-from sim.engine.fast import compiled, lane
+from sim.engine.fast import compiled, runner
 from sim.engine.simulator import Conditions, Progress, Simulator
 from sim.errors import ParameterError
 from sim.params import Spec
@@ -72,14 +72,14 @@ def simulate(
     pays = compiled.is_loaded() or len(trace) >= LARGE
     if engine == "fast" or (engine == AUTO and pays):
         try:
-            return lane.run(lane.prepare_run(trace, cluster, allocator, conditions), progress)
-        except lane.NotPlainError as error:
+            return runner.run(runner.prepare_run(trace, cluster, allocator, conditions), progress)
+        except runner.NotPlainError as error:
             if engine == "fast":
                 raise ParameterError(
                     f"The fast engine cannot make this run: {error}. Set the engine to auto or"
                     " kernel."
                 ) from error
-            if isinstance(error, lane.NotCompiledError):
+            if isinstance(error, runner.NotCompiledError):
                 _warn_once(_remark())
     return Simulator(trace, cluster, allocator, conditions, progress=progress).run()
 
@@ -96,7 +96,7 @@ def expected_engine(engine: str = "", *, plain: bool) -> str:
     engine : str
         As for `simulate`.
     plain : bool
-        Whether the fast engine accepts the run, see `sim.engine.fast.lane.prepared`.
+        Whether the fast engine accepts the run, see `sim.engine.fast.runner.prepared`.
     """
     return (
         "fast" if plain and _resolve_engine(engine) != "kernel" and compiled.is_warm() else "kernel"
@@ -161,7 +161,7 @@ def _run_all_rules() -> None:
     for name in allocators.REGISTRY:
         allocator = allocators.make(Spec(name))
         if rule_of(allocator) is not None:
-            lane.run(lane.prepare_run(trace, cluster, allocator, Conditions()))
+            runner.run(runner.prepare_run(trace, cluster, allocator, Conditions()))
 
 
 if __name__ == "__main__":

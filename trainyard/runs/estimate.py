@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from sim.engine.fast import lane
+from sim.engine.fast import runner
 from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.trace import Trace
@@ -169,7 +169,7 @@ def _accepts(scenario: Scenario, trace: Trace, store: Store | None) -> bool:
     """Return True if the fast engine accepts a scenario."""
     try:
         allocator = catalog.instance("allocator", scenario.allocator)
-        lane.prepare_run(trace, scenario.cluster, allocator, conditions(scenario, store))
+        runner.prepare_run(trace, scenario.cluster, allocator, conditions(scenario, store))
     except TrainyardError:
         return False  # if no engine accepts it, the run says why
     return True

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sim.errors import TrainyardError
-from trainyard.runs.disconnects import GracePeriod
 from trainyard.runs.estimate import Costs, run_seconds
 from trainyard.runs.executors import Executor
+from trainyard.runs.grace_period import GracePeriod
 from trainyard.runs.queue import QueuedRun, RunQueue, State, Submission, Task
 from trainyard.runs.run import rerun_to_store, run_to_store, scenario_key
 from trainyard.store import Store

@@ -20,7 +20,7 @@ from sim.overheads import CHECKPOINT_SOURCE, CHECKPOINTS, Overheads
 from sim.params import ParamInfo, Spec, build, parameters, spec_of
 from sim.perf import ESTIMATORS, PERF, PerfSpec
 from sim.trace import Trace
-from trainyard.text import in_sentence
+from trainyard.formatting import in_sentence
 
 KINDS: Final = ("allocator", "perf", "estimator", "overheads", "faults")
 """Parts of a scenario that are a `Spec`."""

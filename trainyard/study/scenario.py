@@ -15,7 +15,7 @@ from sim.cluster import Cluster, NodeGroup
 from sim.engine.simulator import Measure
 from sim.errors import ParameterError
 from sim.params import Spec
-from sim.perf.copies import FREE
+from sim.perf.copy_cost import FREE
 from sim.perf.profiled import Profiled
 from sim.result import RESULTS_VERSION
 from trainyard.study import catalog, gpu_types
@@ -80,7 +80,7 @@ class TraceSpec:
         1 = as recorded.
     load_by : {"pace", "jobs"}
         "pace" compresses arrival times by the load. "jobs" multiplies the jobs in the same time:
-        below 1 it drops some, above 1 it adds copies; see `trainyard.traces.thinning`.
+        below 1 it drops some, above 1 it adds copies; see `trainyard.traces.sampling`.
     every_user : int
         Keep one in this many users of the window, with all their jobs; 1 = all users.
     sample : int
@@ -89,7 +89,7 @@ class TraceSpec:
         Seed of drawn users, drawn jobs and copies.
     anonymise : bool
         Replace ids, users, job names, accounts, virtual clusters and partitions by numbers:
-        "user 1", "user 2", ...; see `trainyard.traces.thinning.anonymised`.
+        "user 1", "user 2", ...; see `trainyard.traces.sampling.anonymised`.
     """
 
     source: str = "sample:week"

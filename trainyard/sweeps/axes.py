@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sim.params import ParamInfo, Spec
+from trainyard.formatting import gpu_type, in_sentence
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.scenario import MADE
 from trainyard.study.study import Study
-from trainyard.text import gpu_type, in_sentence
 from trainyard.traces.sources import load_trace
 
 _NOISE: Final = Spec("noisy")

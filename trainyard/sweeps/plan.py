@@ -17,9 +17,9 @@ from trainyard.runs.queue import RunQueue
 from trainyard.runs.run import scenario_key
 from trainyard.runs.task import Numbers
 from trainyard.store import Store
-from trainyard.study.capacity import Search, Size
 from trainyard.study.scenario import Scenario
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
+from trainyard.study.size_search import Search, Size
 
 HOURS_A_MONTH: Final = 730.0
 _SAME: Final = 1e-9

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics.registry import METRICS
-from trainyard import text
+from trainyard import formatting
 from trainyard.results.bootstrap import Floats, bootstrap_interval
 from trainyard.results.outcomes import titles
 from trainyard.study import catalog
@@ -117,7 +117,7 @@ def verdict(
     ]
     parts += [f"no clear difference between the first two at {unclear}"] if unclear else []
     return (
-        f"{'Lowest' if lower else 'Highest'} {text.in_sentence(title)}, of {len(points)}"
+        f"{'Lowest' if lower else 'Highest'} {formatting.in_sentence(title)}, of {len(points)}"
         f" point{'' if len(points) == 1 else 's'}: {', '.join(parts)}."
     )
 

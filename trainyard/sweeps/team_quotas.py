@@ -16,8 +16,8 @@ from sim.trace import Trace
 from trainyard.results.tenants import Quota, column_of, team_names, write_quotas
 from trainyard.runs.run import run
 from trainyard.study import catalog
-from trainyard.study.capacity import CountSearch
 from trainyard.study.scenario import Scenario
+from trainyard.study.size_search import CountSearch
 
 WAIT_AT: Final = 0.95
 """Share of a team's jobs that must start within the target."""

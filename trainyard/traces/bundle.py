@@ -20,7 +20,7 @@ from trainyard.store import Store
 from trainyard.study.document import MAX_BYTES, parse_json
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.intake import MAX_UPLOAD_BYTES, UPLOAD_MB
 from trainyard.traces.sources import Source, load_source, load_trace
 
@@ -108,10 +108,10 @@ def open_scenario_file(
     if data[:2] == b"PK":
         return _open_archive(data, name, store, owners)
     study = _parse_study(data, name)
-    missing_trace = study.base.trace.source if start.has_file_trace(study) else ""
+    missing_trace = study.base.trace.source if new_study.has_file_trace(study) else ""
     if missing_trace:
         study = replace(study, base=replace(study.base, trace=before.base.trace))
-    return OpenedScenario(start.refuse_server_file(study), missing_trace)
+    return OpenedScenario(new_study.refuse_server_file(study), missing_trace)
 
 
 def _parse_study(data: bytes, name: str) -> Study:
@@ -137,7 +137,7 @@ def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -
     study = _parse_study(parts[SCENARIO_FILE], name)
     trace, account = _read_jobs(parts[JOBS_FILE], parts[_DESCRIPTION_FILE], name)
     digest = store.put_trace(trace, account, owners)
-    if study.base.trace.source.startswith(_STORE_PREFIX) or start.has_file_trace(study):
+    if study.base.trace.source.startswith(_STORE_PREFIX) or new_study.has_file_trace(study):
         # Reading options are already applied; window, load and other changes stay.
         spec = replace(study.base.trace, source=f"{_STORE_PREFIX}{digest}", fmt="", read=())
         study = replace(study, base=replace(study.base, trace=spec))

@@ -16,7 +16,7 @@ from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.errors import ClusterError, ParameterError
 from sim.limits import MAX_NODES
 from sim.trace import Trace
-from trainyard.text import gpu_type, plural
+from trainyard.formatting import gpu_type, plural
 from trainyard.traces.sources import Source
 
 UNKNOWN_TYPE: Final = "unknown"

@@ -18,9 +18,9 @@ from jobtraces.readers.options import SECONDS, OpenQuestionError
 from sim import metrics
 from sim.errors import TraceError, TrainyardError
 from sim.trace import COLUMNS, INSTANTS, REQUIRED, Trace
+from trainyard.formatting import plural, time
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
-from trainyard.text import plural, time
 from trainyard.traces.own_recipes import OwnRecipe, recipe_of_import
 from trainyard.traces.sources import import_account, question_values
 

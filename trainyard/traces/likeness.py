@@ -17,8 +17,8 @@ from jobtraces.generate.like import Like
 from sim.cluster import KNOWN_TYPES, Cluster
 from sim.params import Spec, spec_of
 from sim.trace import Trace
+from trainyard.formatting import count, factor, share, time
 from trainyard.study.scenario import MADE, TraceSpec
-from trainyard.text import count, factor, share, time
 
 Floats = NDArray[np.float64]
 CLOSE_DISTANCE: Final = 0.05

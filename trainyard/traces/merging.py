@@ -11,9 +11,9 @@ import pandas as pd
 from jobtraces import ReadOptions, read
 from sim.errors import TraceError
 from sim.trace import INSTANTS, Trace
+from trainyard.formatting import plural
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
-from trainyard.text import plural
 from trainyard.traces.intake import MAX_UPLOAD_BYTES
 from trainyard.traces.sources import Source, import_account
 

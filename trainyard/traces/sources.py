@@ -23,10 +23,10 @@ from sim.cluster import Cluster
 from sim.conditions import Measure
 from sim.errors import TraceError
 from sim.trace import Trace
+from trainyard.formatting import plural
 from trainyard.store import Store
 from trainyard.study.scenario import MADE, TraceSpec
-from trainyard.text import plural
-from trainyard.traces import thinning
+from trainyard.traces import sampling
 from trainyard.traces.samples import load_sample
 
 FILE_LIMIT_MB: Final = 200.0
@@ -262,9 +262,9 @@ def _change_cached(trace: Trace, spec: TraceSpec) -> Trace:
         frame = frame.drop(columns=[column for column in _HISTORY if column in frame])
     if spec.load != 1.0:
         frame = (
-            thinning.move_submissions(frame, frame["submit_time_s"] / spec.load)
+            sampling.move_submissions(frame, frame["submit_time_s"] / spec.load)
             if spec.load_by == "pace"
-            else thinning.scale_load(frame, spec.load, spec.sample_seed)
+            else sampling.scale_load(frame, spec.load, spec.sample_seed)
         )
         if frame.empty:
             raise TraceError(
@@ -273,8 +273,8 @@ def _change_cached(trace: Trace, spec: TraceSpec) -> Trace:
             )
     about = trace.about
     if spec.anonymise:
-        frame = thinning.anonymize(frame)
-        about["name"] = thinning.HIDDEN_NAME
+        frame = sampling.anonymize(frame)
+        about["name"] = sampling.HIDDEN_NAME
     return Trace.of(frame.reset_index(drop=True), **about)
 
 
@@ -286,9 +286,9 @@ def _sample_jobs(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataF
                 f"{trace.name}: the trace has no users, so one user in {spec.every_user} cannot be"
                 " sampled. Use a random sample of jobs instead."
             )
-        frame = frame[thinning.sample_users(frame["user"], spec.every_user, spec.sample_seed)]
+        frame = frame[sampling.sample_users(frame["user"], spec.every_user, spec.sample_seed)]
     if 0 < spec.sample < len(frame):
-        frame = frame[thinning.sample_jobs(frame["job_id"], spec.sample, spec.sample_seed)]
+        frame = frame[sampling.sample_jobs(frame["job_id"], spec.sample, spec.sample_seed)]
     return frame
 
 

@@ -9,14 +9,14 @@ from typing import Any, Final
 import pandas as pd
 
 from sim.metrics.registry import Metric
-from trainyard.results import groups, meaning
-from trainyard.results.details import has_several_types
+from trainyard.formatting import MISSING, count
+from trainyard.results import groups, validity
+from trainyard.results.detail_data import has_several_types
 from trainyard.results.groups import GroupComparison
 from trainyard.results.headline import GOALS, Headline
-from trainyard.text import MISSING, count
 from trainyard.views import jobs, ledger, over_time
 from trainyard.views.charts import visible
-from trainyard.views.compared import ComparedRuns, Window
+from trainyard.views.compared_runs import ComparedRuns, Window
 from trainyard.views.figure_view import FigureView
 from trainyard.views.ledger import Cells, LedgerView
 
@@ -266,7 +266,7 @@ def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFram
         return report.table
     table, counts = group.table, group.counts
     fewest = int(counts["completed"].min() / counts["repeats"].iloc[0])
-    if report.first_headline.withheld or fewest < meaning.MIN_JOBS_IN_GROUP:
+    if report.first_headline.withheld or fewest < validity.MIN_JOBS_IN_GROUP:
         table = table.assign(change=float("nan"), verdict="")
     return table
 

@@ -7,10 +7,10 @@ from typing import Final
 
 import pandas as pd
 
-from trainyard.results.details import fairness_against
-from trainyard.text import money, share
+from trainyard.formatting import money, share
+from trainyard.results.detail_data import fairness_against
 from trainyard.views import charts
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
 

@@ -9,8 +9,8 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from trainyard.clusters import machines
+from trainyard.formatting import RunClock, count, plural, time
 from trainyard.results.decision_picture import DecisionPicture
-from trainyard.text import RunClock, count, plural, time
 from trainyard.traces.intake import TraceProfile
 from trainyard.views import charts
 from trainyard.views.figure_view import FigureView

@@ -7,13 +7,13 @@ from typing import Final
 import pandas as pd
 
 from sim.metrics import Accuracy
-from trainyard import text
+from trainyard import formatting
+from trainyard.formatting import plural
 from trainyard.results import groups as grouped
 from trainyard.results.compare import repeats_suffix
 from trainyard.results.groups import GROUP_METRICS
-from trainyard.text import plural
 from trainyard.views import charts
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.figure_view import FigureView, stack_frames
 
 _GROUP: Final = 40
@@ -38,7 +38,9 @@ def jct_cdf(compared: ComparedRuns, high: str = "", *, alone: bool = True) -> Fi
     left_out = {title: compared.report.left_out.get(title, 0) for title in curves}
     figure = charts.jct_cdf(curves, compared.look(high, alone=alone), left_out)
     halves = ", ".join(
-        f"{title} {text.time(_median_s(curve))}" for title, curve in curves.items() if len(curve)
+        f"{title} {formatting.time(_median_s(curve))}"
+        for title, curve in curves.items()
+        if len(curve)
     )
     return FigureView(
         "jct_cdf",
@@ -128,7 +130,7 @@ def groups(
             "Policy": table["label"],
             "Jobs": table["jobs"],
             f"{amount_title} (s)": table["value"],
-            "Change": table["change"].map(text.change),
+            "Change": table["change"].map(formatting.change),
         }
         if table["low"].notna().any():
             columns |= {"From (s)": table["low"], "To (s)": table["high"]}
@@ -147,8 +149,8 @@ def parts(compared: ComparedRuns) -> FigureView:
     """Return the figure of the parts of mean completion times."""
     table = compared.report.parts
     each = "; ".join(
-        f"{row['policy']} {text.time(row['jct_s'])}, of it {text.time(row['queue_s'])} waiting to"
-        " start"
+        f"{row['policy']} {formatting.time(row['jct_s'])}, of it {formatting.time(row['queue_s'])}"
+        " waiting to start"
         for row in table.to_dict("records")
     )
     there = [part for part in charts.PARTS if (table[part.column] > _SMALL_S).any()]
@@ -187,7 +189,7 @@ def predictions(compared: ComparedRuns, title: str) -> FigureView:
     some = (
         ""
         if len(points) == near.jobs
-        else f" Drawn: {text.count(len(points))} of {plural(near.jobs, 'job')}, of all sizes."
+        else f" Drawn: {formatting.count(len(points))} of {plural(near.jobs, 'job')}, of all sizes."
     )
     others = [f"{_near(name, one)} " for name, one in diagnostics.accuracy.items() if name != title]
     return FigureView(
@@ -204,6 +206,6 @@ def predictions(compared: ComparedRuns, title: str) -> FigureView:
 def _near(title: str, near: Accuracy) -> str:
     """Return the sentence on the accuracy of a policy's estimates."""
     return (
-        f"{title}: {text.share(near.near)} of sizes within a factor of 2, half of them within"
-        f" {text.factor(near.median_factor)}."
+        f"{title}: {formatting.share(near.near)} of sizes within a factor of 2, half of them within"
+        f" {formatting.factor(near.median_factor)}."
     )

@@ -11,11 +11,11 @@ from typing import Any, Final
 import pandas as pd
 
 from sim.metrics.registry import COLUMNS, Metric
-from trainyard import text
+from trainyard import formatting
 from trainyard.results.compare import SLOWER
 from trainyard.views import charts
 from trainyard.views.charts import visible
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 
 MAIN: Final = (
     *("jct_mean_s", "jct_p95_s", "wait_mean_s", "slower"),
@@ -235,7 +235,7 @@ def ledger_of(
     rows = [
         _complete_row(compared, title, [cell(cells, title, one, differ) for one in metrics], state)
         if title in loads.runs and title in compared.frames["cdf"]
-        else Row(title, colours[title], note=state.notes.get(title, text.MISSING))
+        else Row(title, colours[title], note=state.notes.get(title, formatting.MISSING))
         for title in compared.runs.titles
     ]
     against = f", difference to {visible(differ)}" if differ else ""
@@ -272,7 +272,7 @@ def _complete_row(
         "earlier" if earlier else "high" if title == state.high else "base" if base else "",
         (note if "%" in (note := state.notes.get(title, "")) else "earlier") if earlier else mark,
         hollow=title in state.hollow,
-        rest=(text.count(load.peak), clock.format(load.peak_s)),
+        rest=(formatting.count(load.peak), clock.format(load.peak_s)),
         waiting=[_round_for_readout(value) for value in load.waiting.tolist()],
         most=[_round_for_readout(value) for value in load.most.tolist()],
         busy=[_round_for_readout(value) for value in load.busy.tolist()],
@@ -322,9 +322,9 @@ def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> LedgerCell:
     """Return one metric of one policy, with its difference to the baseline."""
     row = cells.get((title, metric.name))
     if row is None or row["value"] is None or math.isnan(float(row["value"])):
-        return LedgerCell(text.MISSING)
+        return LedgerCell(formatting.MISSING)
     value = float(row["value"])
-    shown = f"{100 * value:.0f} %" if metric.unit == "1" else text.BY_UNIT[metric.unit](value)
+    shown = f"{100 * value:.0f} %" if metric.unit == "1" else formatting.BY_UNIT[metric.unit](value)
     base = cells.get((baseline, metric.name))
     change = float(row["change"])
     if not baseline or title == baseline or base is None or math.isnan(change):
@@ -333,9 +333,11 @@ def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> LedgerCell:
     points = round(100 * value) - round(100 * float(base["value"]))
     is_same = points == 0 if metric.unit == "1" else abs(change) < ALIKE
     low, high = float(row["low"]), float(row["high"])
-    bounds = f"{text.change(low)} to {text.change(high)}" if math.isfinite(low) else ""
+    bounds = f"{formatting.change(low)} to {formatting.change(high)}" if math.isfinite(low) else ""
     help = f"95 % of resamples: {bounds}" if bounds else ""
     if is_same or low <= 0 <= high:
         return LedgerCell(shown, "≈", help=help or "about the same", value=value)
-    change_text = f"{points:+d} pt".replace("-", "−") if metric.unit == "1" else text.change(change)
+    change_text = (
+        f"{points:+d} pt".replace("-", "−") if metric.unit == "1" else formatting.change(change)
+    )
     return LedgerCell(shown, change_text, str(row["verdict"]), help, value)

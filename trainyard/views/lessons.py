@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 import pandas as pd
 
+from trainyard.formatting import in_sentence
 from trainyard.labs.lessons import numbers
 from trainyard.labs.lessons.reading import Lesson, LessonStep, Picture
 from trainyard.labs.replays import curves
 from trainyard.results.outcomes import StudyResults
-from trainyard.text import in_sentence
 from trainyard.views import charts
 from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME

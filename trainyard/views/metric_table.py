@@ -9,9 +9,9 @@ from typing import Any, Final
 import pandas as pd
 
 from sim.metrics.registry import Metric
-from trainyard import text as words
-from trainyard.results.trust import Trust
-from trainyard.text import MANY, MIN_CHANGE
+from trainyard import formatting as words
+from trainyard.formatting import MANY, MIN_CHANGE
+from trainyard.results.recorded_accuracy import Trust
 from trainyard.views import ledger
 from trainyard.views.charts.theme import Style
 from trainyard.views.markup import html_scroll_table, text

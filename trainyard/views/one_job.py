@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from sim.metrics.life import job_periods
-from trainyard import text
+from sim.metrics.job_events import job_periods
+from trainyard import formatting
 from trainyard.views import markup
-from trainyard.views.explored import ExploredRuns
+from trainyard.views.explored_runs import ExploredRuns
 from trainyard.what_if.explore import Book
 from trainyard.what_if.sentences import request_text
 
@@ -91,7 +91,7 @@ class JobStory:
     under: tuple[JobUnder, ...]
     submit_s: float
     end_s: float
-    clock: text.RunClock
+    clock: formatting.RunClock
 
 
 def story(explored: ExploredRuns, job: int) -> JobStory:
@@ -134,7 +134,8 @@ def life_lines(shown: JobStory, colours: Mapping[str, str], *, dark: bool = Fals
         for one in shown.under
     )
     scale = "".join(
-        f'<span style="left:{100 * at / span_s:.2f}%">{text.duration(at) if at else "0"}</span>'
+        f'<span style="left:{100 * at / span_s:.2f}%">'
+        f"{formatting.duration(at) if at else '0'}</span>"
         for at in marks
     )
     return _theme_tag(dark) + (
@@ -223,7 +224,7 @@ def _sentence(under: Sequence[JobUnder]) -> str:
     if abs(later_s) < _SAME_S:
         return f"Done at the same time under {first.title} and {other.title}"
     than = "later" if later_s > 0 else "earlier"
-    return f"Done {text.duration(abs(later_s))} {than} under {first.title}"
+    return f"Done {formatting.duration(abs(later_s))} {than} under {first.title}"
 
 
 def _outcome_clause(one: JobUnder) -> str:
@@ -264,7 +265,7 @@ def _alt(one: JobUnder) -> str:
     """Return the description of a life for screen readers."""
     return (
         f"{one.title}: waited {_time(one.waited_s)}, ran {_time(one.ran_s)}, stopped"
-        f" {text.plural(one.stops, 'time')}"
+        f" {formatting.plural(one.stops, 'time')}"
     )
 
 
@@ -274,10 +275,10 @@ def _hatching_note(shown: JobStory) -> str:
 
 
 def _time(seconds: float) -> str:
-    return text.duration(seconds) if seconds else text.MISSING
+    return formatting.duration(seconds) if seconds else formatting.MISSING
 
 
-def _done(one: JobUnder, clock: text.RunClock) -> str:
+def _done(one: JobUnder, clock: formatting.RunClock) -> str:
     return clock.format(one.finish_s) if math.isfinite(one.finish_s) else _NO_END[one.outcome]
 
 

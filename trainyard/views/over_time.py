@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from trainyard.formatting import count, plural
 from trainyard.runs.frames import repeat_note
-from trainyard.text import count, plural
 from trainyard.views import charts
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.figure_view import FigureView
 
 Floats = NDArray[np.float64]

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final
 
 from sim.errors import ParameterError
-from trainyard.results.details import has_several_types
+from trainyard.results.detail_data import has_several_types
 from trainyard.views import gpu_types, jobs, over_time, resources, tenants
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.figure_view import FigureView
 
 Views = Iterator[FigureView | None]

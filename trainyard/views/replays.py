@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from trainyard.formatting import BY_UNIT, MISSING
 from trainyard.labs.replays import curves
 from trainyard.labs.replays.report import ClaimRow
 from trainyard.labs.replays.types import Replay, ReplayAxis, ReplayMeasure
-from trainyard.text import BY_UNIT, MISSING
 from trainyard.views import charts
 from trainyard.views.figure_view import FigureView
 

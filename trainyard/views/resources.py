@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from trainyard.text import share
+from trainyard.formatting import share
 from trainyard.views import charts
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
 

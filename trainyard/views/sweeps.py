@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sim.metrics.registry import COLUMNS
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.sweep import Sweep
 from trainyard.sweeps.axes import row_name
 from trainyard.sweeps.plan import PolicyAnswer

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics import reduce_frame
+from trainyard.formatting import plural, share
 from trainyard.results.tenants import Teams, TenantReport
-from trainyard.text import plural, share
 from trainyard.views import charts
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.figure_view import FigureView
 
 MAX_DRAWN: Final = 8

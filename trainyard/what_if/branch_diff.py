@@ -12,15 +12,15 @@ import pandas as pd
 
 from sim.metrics import first_difference_s
 from sim.metrics.registry import COLUMNS, METRICS
+from trainyard.formatting import BY_UNIT, RunClock, plural
+from trainyard.formatting import change as relative
 from trainyard.results import compare
 from trainyard.results.compare import Mask, Outcome
 from trainyard.results.differences import branch_changes
 from trainyard.results.outcomes import measured_jobs
 from trainyard.store import StoredResult
-from trainyard.study.branch import Branch
+from trainyard.study.branch_point import Branch
 from trainyard.study.study import Study
-from trainyard.text import BY_UNIT, RunClock, plural
-from trainyard.text import change as relative
 
 WAS: Final = "As it was"
 HERE: Final = "From here on"

@@ -14,25 +14,25 @@ from sim.cluster import Cluster
 from sim.contract import Demand, Needs
 from sim.demand import Demands, group_into_pools, limit_gpu_types
 from sim.errors import ParameterError
-from sim.metrics import life as lives
-from sim.metrics import moment as moments
+from sim.metrics import job_events as lives
 from sim.metrics import occupancy as held
-from sim.metrics.hetero import type_time
+from sim.metrics import run_state as moments
+from sim.metrics.fit import RoomNeeds
+from sim.metrics.gpu_types import type_time
 from sim.metrics.jobs import Mask
 from sim.metrics.occupancy import MAX_ROWS, ORDERS, ROWS_BY, Bars, Occupancy, order
-from sim.metrics.room import RoomNeeds
 from sim.metrics.steps import Floats, Ints
 from sim.metrics.timeline import Timeline
-from sim.metrics.why import JobCase, reasons
+from sim.metrics.wait_causes import JobCase, reasons
 from sim.perf import PerfSpec
 from sim.perf.model import Fitting, Staffed
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.trace import Trace
+from trainyard.formatting import RunClock
 from trainyard.store import Store, StoredResult, profiles
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
-from trainyard.text import RunClock
 from trainyard.what_if import sentences
 from trainyard.what_if.sentences import Reasons, WaitReason
 
@@ -115,7 +115,7 @@ class Life:
     facts : str
         User and request of the job, as a sentence.
     events : DataFrame
-        t_s, what (see `sim.metrics.life.Happening`), told (a sentence); in order of time.
+        t_s, what (see `sim.metrics.job_events.Happening`), told (a sentence); in order of time.
     spells : DataFrame
         t0, t1, state ("waiting", "running" or "paused"), gpus, nodes, types (texts); from
         submission to end, without gaps.
@@ -178,7 +178,7 @@ def bars(book: Book, node: str, window: Window, most: int = 1500) -> Bars:
 
 
 def moment(book: Book, t_s: float) -> MomentReport:
-    """Return waiting jobs and free GPUs at an instant, see `sim.metrics.moment.moment`."""
+    """Return waiting jobs and free GPUs at an instant, see `sim.metrics.run_state.moment`."""
     now = moments.moment(book.line, t_s)
     waiting = _job_names(book, now.waiting).assign(
         gpus=book.result.jobs["gpus"].to_numpy()[now.waiting],

@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from sim.contract import Allocator, Reason, Value, later
 from sim.engine.simulator import Simulator
-from sim.metrics import life
+from sim.metrics import job_events
 from sim.metrics.timeline import Timeline
-from sim.metrics.why import Waits, waits
-from trainyard import text
+from sim.metrics.wait_causes import Waits, waits
+from trainyard import formatting
+from trainyard.formatting import RunClock, plural
 from trainyard.runs.run import conditions
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
-from trainyard.text import RunClock, plural
 from trainyard.what_if import explore
 from trainyard.what_if.explore import Book
-from trainyard.what_if.witness import Statement, Witness
+from trainyard.what_if.statements import Statement, Witness
 
 _MAX_NAMED: Final = 5
 _MAX_SPANS: Final = 5
@@ -50,7 +50,9 @@ _FORMATTERS: Final[Mapping[str, Callable[[Any], str]]] = {
     "jobs_were": partial(_count_text, noun="job", were=True),
     "gpus": partial(_count_text, noun="GPU", were=False),
     "gpus_were": partial(_count_text, noun="GPU", were=True),
-    "duration": lambda value: text.duration(value) if math.isfinite(value) else "unknown time",
+    "duration": lambda value: (
+        formatting.duration(value) if math.isfinite(value) else "unknown time"
+    ),
     "share": lambda value: f"{100 * value:.0f} %",
     "number": _number,
     "text": str,
@@ -93,7 +95,7 @@ class WhyWaited(NamedTuple):
         if self.waited_s < 1:
             return f"{self.sentence}."
         waits = f" in {self.times:,} waits" if self.times > 1 else ""
-        return f"{self.sentence} ({text.duration(self.waited_s)}{waits})."
+        return f"{self.sentence} ({formatting.duration(self.waited_s)}{waits})."
 
 
 def stated_reasons(book: Book, job: int, statements: Sequence[Statement]) -> tuple[WhyWaited, ...]:
@@ -204,7 +206,7 @@ def ran_longer(book: Book, other: Book, job: int) -> str:
         return ""
     causes = []
     if here.redone_s > there.redone_s + 1:
-        causes.append(f"a stop undid work that took {text.duration(here.redone_s)} again")
+        causes.append(f"a stop undid work that took {formatting.duration(here.redone_s)} again")
     if here.types and there.types and here.types != there.types:
         causes.append(f"on {here.types} instead of {there.types}")
     if here.mean_gpus < (1 - _MIN_SHARE) * there.mean_gpus:
@@ -218,12 +220,12 @@ def ran_longer(book: Book, other: Book, job: int) -> str:
     if here.batches != there.batches:
         causes.append("with another batch size")
     why = ", ".join(causes) or "the record does not say why"
-    return f"It ran {text.duration(longer_s)} longer than under {other.title}: {why}."
+    return f"It ran {formatting.duration(longer_s)} longer than under {other.title}: {why}."
 
 
 def _run_facts(book: Book, job: int) -> _RunFacts:
     """Return how a job ran, from its running spells."""
-    spells = [one for one in life.job_periods(book.line, job) if one.state == "running"]
+    spells = [one for one in job_events.job_periods(book.line, job) if one.state == "running"]
     lengths = np.array([one.t1 - one.t0 for one in spells])
     row, ran_s = book.result.jobs.iloc[job], float(lengths.sum())
     work, lost = float(row["work"]), float(row["lost_work"])
@@ -239,7 +241,7 @@ def _run_facts(book: Book, job: int) -> _RunFacts:
     # Tenths: smaller differences explain nothing.
     tenths = np.rint(10 * held_s / max(held_s.sum(), 1.0)).astype(int).tolist()
     kinds = {
-        text.gpu_type(kind.name): tenth
+        formatting.gpu_type(kind.name): tenth
         for kind, tenth in zip(book.cluster.types, tenths, strict=True)
         if tenth
     }

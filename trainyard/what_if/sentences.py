@@ -14,13 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim.cluster import Cluster
-from sim.metrics.life import JobEvent, JobPeriod
-from sim.metrics.room import RoomNeeds, has_spread_jobs
+from sim.metrics.fit import RoomNeeds, has_spread_jobs
+from sim.metrics.job_events import JobEvent, JobPeriod
 from sim.metrics.timeline import Timeline
-from sim.metrics.why import Piece
+from sim.metrics.wait_causes import Piece
 from sim.perf.lookup import used_types
 from sim.trace import Trace
-from trainyard.text import RunClock, duration, plural
+from trainyard.formatting import RunClock, duration, plural
 
 _ENDED: Final = {
     "failed": "failed",
@@ -262,7 +262,7 @@ class WaitReason(NamedTuple):
     t0, t1 : float, seconds
         Start and end.
     cause : str
-        The cause in `sim.metrics.why.CAUSES` that held for most of that time.
+        The cause in `sim.metrics.wait_causes.CAUSES` that held for most of that time.
     sentence : str
         One or more sentences.
     waited_s : float, seconds

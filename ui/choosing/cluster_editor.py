@@ -13,7 +13,7 @@ from sim.cluster import KNOWN_TYPES, Cluster
 from sim.errors import TrainyardError
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard import text
+from trainyard import formatting
 from trainyard.clusters import machines
 from trainyard.clusters.prices import (
     PRICE_LISTS,
@@ -26,8 +26,8 @@ from trainyard.clusters.prices import (
 from trainyard.preflight import leave_out
 from trainyard.store import profiles
 from trainyard.study import gpu_types as study_types
-from trainyard.traces import start
-from ui import figure, received, server, state, words
+from trainyard.traces import new_study
+from ui import figure, server, state, uploaded_files, words
 from ui.choosing import gpu_types
 
 _COLUMN: Final = st.column_config
@@ -178,7 +178,7 @@ def _draw_import(trace: Trace | None) -> None:
     st.session_state["taken_cluster"] = file.file_id
     cluster, notes, unknown, questions = machines.import_cluster(
         file.name,
-        received.take_bytes(file, key),
+        uploaded_files.take_bytes(file, key),
         trace.epoch if trace is not None else "",
         include_down=counts_down_nodes,
     )
@@ -224,7 +224,7 @@ def draw_tables() -> None:
     try:
         cluster = machines.cluster_from_tables(groups, before, session.study.base.cluster)
         cluster = machines.cluster_from_tables(groups, _draw_types(cluster), cluster)
-        study = start.with_cluster(session.study, cluster)
+        study = new_study.with_cluster(session.study, cluster)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         st.caption("The scenario keeps the earlier cluster until this is corrected.")
@@ -313,7 +313,7 @@ def _presets_for(cache_key: str, _trace: Trace | None) -> tuple[machines.Cluster
 
 
 def _type_label(name: object) -> str:
-    return text.gpu_type(str(name))
+    return formatting.gpu_type(str(name))
 
 
 def _type_column(names: Sequence[str]) -> Any:
@@ -341,7 +341,7 @@ def _draw_types(cluster: Cluster) -> pd.DataFrame:
     )
     if guessed_types := types_with_guessed_speed(cluster):
         listed = "; ".join(
-            f"{text.gpu_type(kind.name)} {speed_source(kind).removeprefix('guessed: ')}"
+            f"{formatting.gpu_type(kind.name)} {speed_source(kind).removeprefix('guessed: ')}"
             for kind in guessed_types
         )
         st.caption(f":material/help: Guessed speeds, not measured: {words.plain(listed)}.")

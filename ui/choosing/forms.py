@@ -10,7 +10,7 @@ import streamlit as st
 from sim.errors import ParameterError
 from sim.params import ParamInfo, Spec, is_file_text
 from trainyard.study import catalog, files
-from ui import received
+from ui import uploaded_files
 
 CELL_PX: Final = 190
 
@@ -128,7 +128,7 @@ def _draw_file(info: ParamInfo, value: Any, key: str) -> Any:
         st.session_state[read_key] = upload.file_id
         st.session_state.pop(f"{key}/use", None)
         try:
-            return files.decode_file(received.take_bytes(upload, f"{key}/file"), info)
+            return files.decode_file(uploaded_files.take_bytes(upload, f"{key}/file"), info)
         except ParameterError as error:
             st.error(str(error), icon=":material/error:")
     if not is_file_text(text):

@@ -10,9 +10,9 @@ import streamlit as st
 from jobtraces.readers.options import Question
 from sim.cluster import KNOWN_TYPES, Cluster, GpuType
 from sim.errors import TrainyardError
-from trainyard.clusters import homes
+from trainyard.clusters import virtual_clusters
 from trainyard.study import gpu_types
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import state, words
 
 _PENDING: Final = "pending_cluster"
@@ -59,7 +59,7 @@ def set_cluster(
     else:
         drop_pending()
         session.news = news or session.news
-        session.replace(start.with_cluster(session.study, cluster))
+        session.replace(new_study.with_cluster(session.study, cluster))
     st.rerun()
 
 
@@ -107,7 +107,7 @@ def _draw_open_question() -> None:
             key=state.widget_key("gpus_per_node"),
         )
         if answer is not None and answer != current:
-            set_cluster(homes.set_node_gpus(cluster, int(answer)), questions=questions)
+            set_cluster(virtual_clusters.set_node_gpus(cluster, int(answer)), questions=questions)
 
 
 def _draw_missing_type(pending: PendingCluster, name: str) -> None:

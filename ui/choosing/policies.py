@@ -11,12 +11,12 @@ import streamlit as st
 
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.results import plainest
+from trainyard.results import simplest_model
 from trainyard.results.headline import GOALS
 from trainyard.study import catalog
 from trainyard.study.catalog import CatalogEntry
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.views import charts
 from ui import figure, state, url_params, words
 from ui.choosing import policy_detail, policy_results, policy_rows, run_settings
@@ -215,7 +215,7 @@ def _models(cache_key: str, _trace: Trace, _study: Study) -> tuple[Spec, ...]:
     del cache_key
     policies = tuple(Spec(choice.name) for choice in catalog.allocator_choices())
     full_study = Study(replace(_study.base, allocator=policies[0]), policies)
-    return tuple(part.perf for part in plainest.split_by_model(full_study, _trace))
+    return tuple(part.perf for part in simplest_model.split_by_model(full_study, _trace))
 
 
 def _draw_size_buttons(study: Study, next_model: _NextModel | None) -> None:
@@ -229,7 +229,7 @@ def _draw_size_buttons(study: Study, next_model: _NextModel | None) -> None:
             label, key="sizes", icon=icon, on_click=_on_set_perf, args=(next_model.perf, perf)
         )
     if _can_scale(perf):
-        before = st.session_state.get(_BEFORE, plainest.candidates()[0])
+        before = st.session_state.get(_BEFORE, simplest_model.candidates()[0])
         icon = ":material/close_fullscreen:"
         st.button(
             "Keep job sizes",
@@ -245,7 +245,7 @@ def _on_set_perf(perf: Spec, before: Spec) -> None:
     session = state.session()
     if not _can_scale(before):
         st.session_state[_BEFORE] = before
-    session.replace(start.with_model(session.study, "perf", perf))
+    session.replace(new_study.with_model(session.study, "perf", perf))
 
 
 def _draw_baseline(study: Study) -> None:
@@ -262,7 +262,7 @@ def _draw_baseline(study: Study) -> None:
         width=250,
     )
     if index != study.baseline:
-        state.session().edit(start.with_policies(study, study.allocators, index))
+        state.session().edit(new_study.with_policies(study, study.allocators, index))
         st.rerun()
 
 

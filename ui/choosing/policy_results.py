@@ -12,12 +12,12 @@ import streamlit as st
 from sim.errors import TrainyardError
 from sim.metrics.registry import COLUMNS
 from sim.params import Spec
+from trainyard.formatting import BY_UNIT
 from trainyard.results import decision_picture
 from trainyard.results.headline import GOALS
 from trainyard.results.outcomes import StudyResults
 from trainyard.study.study import Study
-from trainyard.text import BY_UNIT
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import state, stored_results, url_params, words
 
 
@@ -57,7 +57,7 @@ def notes(study: Study, specs: Sequence[Spec]) -> dict[Spec, StoredNote]:
 def describe_result(spec: Spec, study: Study) -> str:
     """Return the stored result of one policy as Markdown, or ""."""
     try:
-        runs = stored_results.gather(start.with_policies(study, (spec,)))
+        runs = stored_results.gather(new_study.with_policies(study, (spec,)))
     except TrainyardError:
         return ""  # the trace is gone; the page reports it
     if not runs.complete(0):
@@ -87,7 +87,7 @@ def _all_notes(
     """Return the notes of all policies of the list, cached."""
     del cache_key
     base = _specs.index(_study.allocators[_study.baseline])
-    return _notes_of(stored_results.gather(start.with_policies(_study, _specs, base)), _goal)
+    return _notes_of(stored_results.gather(new_study.with_policies(_study, _specs, base)), _goal)
 
 
 def _notes_of(runs: StudyResults, goal: str) -> dict[Spec, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sim.params import Spec
 from trainyard.study.study import Study, clean_name, titles
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 
 @dataclass(eq=False)
@@ -137,7 +137,7 @@ def with_ticks(study: Study, rows: PolicyRows, ticks: Mapping[str, bool]) -> Stu
     added = [row for row in rows.rows if row.study_index is None and ticks.get(row.id, False)]
     if len(removed) == len(study.allocators) and not added:
         removed = [row for row in removed if row.study_index != study.baseline]
-    edited = start.with_policies(
+    edited = new_study.with_policies(
         study, (*study.allocators, *(row.spec for row in added)), study.baseline
     )
     for index, row in enumerate(added, len(study.allocators)):
@@ -155,7 +155,9 @@ def without_rows(study: Study, rows: PolicyRows, removed: Sequence[PolicyRow]) -
     for row in rows.rows:
         row.study_index = indices.index(row.study_index) if row.study_index in indices else None
     baseline = indices.index(study.baseline) if study.baseline in indices else 0
-    return start.with_policies(study, tuple(study.allocators[index] for index in indices), baseline)
+    return new_study.with_policies(
+        study, tuple(study.allocators[index] for index in indices), baseline
+    )
 
 
 def with_settings(study: Study, row: PolicyRow, spec: Spec) -> Study:
@@ -166,7 +168,7 @@ def with_settings(study: Study, row: PolicyRow, spec: Spec) -> Study:
         return study
     specs = list(study.allocators)
     specs[row.study_index] = spec
-    return start.with_policies(study, tuple(specs), study.baseline)
+    return new_study.with_policies(study, tuple(specs), study.baseline)
 
 
 def with_name(study: Study, row: PolicyRow, name: str) -> Study:

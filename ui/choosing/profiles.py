@@ -12,9 +12,9 @@ from trainyard.preflight import coverage
 from trainyard.store import profiles
 from trainyard.study import catalog
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
-from ui import figure, received, server, state, words
+from ui import figure, server, state, uploaded_files, words
 from ui.choosing import forms
 
 _MAX_ROWS: Final = 200
@@ -168,7 +168,7 @@ def _set_stand_in(session: state.Session, stand_in: str) -> None:
     """Set what replaces missing measurements, and rerun."""
     perf = session.study.base.perf
     session.replace(
-        start.with_model(
+        new_study.with_model(
             session.study, "perf", Spec.of(perf.name, **(perf.values | {"stand_in": stand_in}))
         )
     )
@@ -195,14 +195,14 @@ def _draw_upload(perf: Spec) -> None:
         st.session_state["taken_profile"] = file.file_id
         try:
             table = profiles.store_profile(
-                received.take_bytes(file, "profile_file"), file.name, server.store()
+                uploaded_files.take_bytes(file, "profile_file"), file.name, server.store()
             )
             spec = profiles.with_table(perf, table, state.session().study.base.cluster)
         except TrainyardError as error:
             st.error(words.plain(str(error)), icon=":material/error:")
             return
     session = state.session()
-    session.replace(start.with_model(session.study, "perf", spec))
+    session.replace(new_study.with_model(session.study, "perf", spec))
     st.rerun()
 
 

@@ -12,7 +12,7 @@ from sim.params import Spec
 from trainyard.study import catalog
 from trainyard.study.catalog import CatalogEntry
 from trainyard.study.scenario import NEW_COSTS, NO_OVERHEADS
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import state, words
 from ui.choosing import forms
 
@@ -69,7 +69,7 @@ def _draw_measured_times() -> None:
     overheads = catalog.canonical(
         "overheads", Spec.of(before.name, **{**before.values, **catalog.checkpoint_values(name)})
     )
-    session.replace(start.with_model(session.study, "overheads", overheads))
+    session.replace(new_study.with_model(session.study, "overheads", overheads))
     session.news = f"{by_name[name].title}: {by_name[name].help}."
     st.rerun()
 
@@ -110,4 +110,4 @@ def apply_model(kind: str, spec: Spec) -> None:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
     if canonical != getattr(session.study.base, kind):
-        session.edit(start.with_model(session.study, kind, canonical))
+        session.edit(new_study.with_model(session.study, kind, canonical))

@@ -8,9 +8,9 @@ import streamlit as st
 
 from sim.params import Spec
 from trainyard.preflight import leave_out
-from trainyard.results import ways_out
-from trainyard.results.ways_out import Suggestion
-from trainyard.traces import start
+from trainyard.results import suggestions
+from trainyard.results.suggestions import Suggestion
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 from ui import server, state, stored_results, url_params
 
@@ -26,10 +26,10 @@ def apply_suggestion(suggestion: Suggestion) -> None:
     """Change the scenario as a suggestion says, then run it or open the page that continues."""
     session = state.session()
     study = session.displayed_study or session.study
-    if suggestion == ways_out.COMPARE_ANYWAY:
+    if suggestion == suggestions.COMPARE_ANYWAY:
         st.session_state[_INSISTED] = stored_results.gather(study).mark
         st.rerun()
-    changed = ways_out.apply_suggestion(
+    changed = suggestions.apply_suggestion(
         study, suggestion, load_trace(study.base.trace, server.store())
     )
     if not changed.matches(session.study):
@@ -37,11 +37,11 @@ def apply_suggestion(suggestion: Suggestion) -> None:
     if suggestion.name == "enough_gpus":
         st.session_state[state.SIZE_CLUSTER] = True
         _open_plan_tab(url_params.CAPACITY)
-    if suggestion == ways_out.CHECK_PAST:
+    if suggestion == suggestions.CHECK_PAST:
         _open_plan_tab(url_params.PAST)
-    if suggestion == ways_out.NAME_SPEEDS:
+    if suggestion == suggestions.NAME_SPEEDS:
         st.switch_page("pages/trace.py", query_params=state.url_parameters())
-    if suggestion == ways_out.LEAVE_OUT:
+    if suggestion == suggestions.LEAVE_OUT:
         session.replace(leave_out.without_unschedulable(session.study, server.store()))
     session.run()
     st.rerun()
@@ -58,7 +58,7 @@ def run_without(policy: Spec) -> None:
     others = tuple(spec for spec in session.study.allocators if spec != policy)
     baseline = session.study.allocators[session.study.baseline]
     baseline_index = others.index(baseline) if baseline in others else 0
-    session.replace(start.with_policies(session.study, others, baseline_index))
+    session.replace(new_study.with_policies(session.study, others, baseline_index))
     session.run()
     st.rerun()
 

@@ -20,7 +20,7 @@ from trainyard.results.outcomes import StudyResults
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.views import metric_table
-from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.report.page import offline_html
 from ui import figure, server, state, stored_results, words
 from ui.comparing import actions

@@ -12,7 +12,7 @@ from trainyard.results.groups import GROUP_METRICS
 from trainyard.results.jobs_changed import ORDERS
 from trainyard.results.outcomes import StudyResults
 from trainyard.views import jobs
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from ui import figure, job_drawer, words
 
 MAX_ROWS: Final = 200

@@ -16,7 +16,7 @@ from trainyard.results.outcomes import StudyResults
 from trainyard.study.study import Study
 from trainyard.views import charts, ledger
 from trainyard.views.charts import lines
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.comparison import EMPTY_TILES, ComparisonChoice, ComparisonView, Tile
 from ui import (
     comparison,
@@ -28,7 +28,7 @@ from ui import (
     words,
     zoom_window,
 )
-from ui.comparing import actions, answer, tabs
+from ui.comparing import actions, headline, tabs
 from ui.ledger import component
 from ui.url_params import GOAL, HIGH
 from ui.what_if import slider
@@ -71,7 +71,7 @@ def _draw_empty(runs: StudyResults) -> None:
     """Draw the page of runs that are all unfinished."""
     with st.container(key="compare", gap=8):
         with st.container(horizontal=True, key="answer"), st.container(gap=0, key="sentence"):
-            answer.draw_progress(runs)
+            headline.draw_progress(runs)
         _draw_tiles(EMPTY_TILES)
         with st.container(key="charts"):
             for place, key in zip(st.columns([2.16, 1], gap="small"), (_TIME, _CURVE), strict=True):
@@ -80,7 +80,7 @@ def _draw_empty(runs: StudyResults) -> None:
         colours = charts.theme.policy_colours(
             titles, titles[runs.baseline], runs.study.slots, dark=figure.is_dark()
         )
-        notes = answer.row_notes(runs, stored_results.unrunnable(runs.study))
+        notes = headline.row_notes(runs, stored_results.unrunnable(runs.study))
         rows = [ledger.Row(title, colours[title], note=notes[title]) for title in titles]
         metrics = [ledger.ALL[name] for name in ledger.MAIN]
         with st.container(key="ledger_box", gap=0):
@@ -117,7 +117,7 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
             st.error(words.plain(fault), icon=":material/error:")
         is_judged = view.is_draft or not view.is_overloaded
         if not is_judged and not actions.is_compared_anyway(view.runs.report.mark):
-            answer.draw_notes(view, has_ledger=False)
+            headline.draw_notes(view, has_ledger=False)
             return True
         if is_judged:
             _draw_tiles(view.tiles)
@@ -127,7 +127,7 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
             st.error(words.plain(str(error)), icon=":material/error:")
             return False
         _draw_ledger(view)
-        answer.draw_notes(view)
+        headline.draw_notes(view)
     return True
 
 
@@ -154,7 +154,7 @@ def _draw_slider_page(study: Study | None) -> None:
         if fault:
             st.error(words.plain(fault), icon=":material/error:")
         if view is not None:
-            answer.draw_headline(view)
+            headline.draw_headline(view)
             _draw_charts(view)
             # Columns stay the same while the slider passes an overload.
             _draw_ledger(replace(view, is_overloaded=False))
@@ -191,11 +191,11 @@ def _draw_top(view: ComparisonView) -> None:
     runs = view.runs.runs
     with st.container(horizontal=True, key="answer", vertical_alignment="top", gap=16):
         with st.container(gap=0, key="sentence"):
-            is_unfinished = answer.is_unfinished(runs) and not view.is_draft
+            is_unfinished = headline.is_unfinished(runs) and not view.is_draft
             if is_unfinished:
-                answer.draw_progress(runs)
+                headline.draw_progress(runs)
             else:
-                answer.draw_headline(view)
+                headline.draw_headline(view)
             url_title = url_params.get(HIGH)
             if url_title and url_title not in runs.titles:
                 st.caption(
@@ -207,7 +207,7 @@ def _draw_top(view: ComparisonView) -> None:
                     _draw_selects(view)
             slider.draw()
     if not is_unfinished and not view.is_draft:
-        answer.draw_suggestions(view)
+        headline.draw_suggestions(view)
 
 
 def _draw_selects(view: ComparisonView) -> None:
@@ -270,7 +270,7 @@ def _draw_ledger(view: ComparisonView) -> None:
             for title, spec in zip(runs.titles, runs.study.allocators, strict=True)
             if spec not in policies
         ]
-        notes = answer.row_notes(runs, compared.report.skipped)
+        notes = headline.row_notes(runs, compared.report.skipped)
         component.draw(
             view.ledger(metrics, ledger.State(view.choice.high, notes, hollow, figure.is_dark())),
             "ledger",

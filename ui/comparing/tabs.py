@@ -12,11 +12,11 @@ import streamlit as st
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
-from trainyard.results import loads, outcomes
+from trainyard.results import outcomes, window_series
 from trainyard.results.outcomes import StudyResults
 from trainyard.store import StoredResult
 from trainyard.views import gpu_types, jobs, over_time, registry, resources
-from trainyard.views.compared import ComparedRuns, Window
+from trainyard.views.compared_runs import ComparedRuns, Window
 from trainyard.views.comparison import ComparisonView
 from ui import figure, url_params, words
 from ui.comparing import exports, job_table, tenants
@@ -32,7 +32,7 @@ def _with_allocation(compared: ComparedRuns, title: str) -> ComparedRuns:
     if compared.window is None:
         return compared
     zoomed = _with_window_frames(compared, [title])
-    series = loads.window_allocation(_first_entry(compared, title), compared.window)
+    series = window_series.window_allocation(_first_entry(compared, title), compared.window)
     return replace(
         zoomed,
         frames={**zoomed.frames, "allocation": {title: series}},
@@ -92,7 +92,7 @@ def _first_entry(compared: ComparedRuns, title: str) -> StoredResult:
 def _full_series(key: str, _entry: StoredResult, _cluster: Cluster) -> dict[str, pd.DataFrame]:
     """Return the series of a result at full resolution, cached."""
     del key
-    return loads.full_series(_entry, _cluster)
+    return window_series.full_series(_entry, _cluster)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -100,14 +100,14 @@ def _window_frames(
     key: str, window: Window, policies: int, _entry: StoredResult, _cluster: Cluster
 ) -> dict[str, pd.DataFrame]:
     """Return the frames over time of a result in a window, cached."""
-    return loads.window_series(_full_series(key, _entry, _cluster), window, policies)
+    return window_series.window_series(_full_series(key, _entry, _cluster), window, policies)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _window_notes(key: str, window: Window, _entry: StoredResult) -> pd.DataFrame:
     """Return the numbers recorded by a policy in a window, cached."""
     del key
-    return loads.window_notes(_entry, window)
+    return window_series.window_notes(_entry, window)
 
 
 def _draw_time(compared: ComparedRuns, high: str) -> None:

@@ -20,7 +20,7 @@ from trainyard.results.tenants import (
     write_quotas,
 )
 from trainyard.views import tenants
-from trainyard.views.compared import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns
 from ui import figure, words
 
 _COLUMNS: Final[dict[str, Any]] = {

@@ -12,12 +12,12 @@ import streamlit as st
 
 from trainyard.runs import frames
 from trainyard.views import charts
-from trainyard.views import explored as explored_views
-from trainyard.views.compared import ComparedRuns
-from trainyard.views.explored import ExploredRuns, node_jobs
+from trainyard.views import explored_runs as explored_views
+from trainyard.views.compared_runs import ComparedRuns
+from trainyard.views.explored_runs import ExploredRuns, node_jobs
 from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Bars, Book, Occupancy
-from ui import comparison, exploration, figure, job_drawer, words
+from ui import comparison, explore_params, figure, job_drawer, words
 
 CHART: Final = "machines"
 _ALONE: Final = "nothing"
@@ -69,29 +69,29 @@ def draw_policy_choice(compared: ComparedRuns) -> list[int]:
         next((index for index in titles if index != base), next(iter(titles))),
     )
     layout: dict[str, Any] = {"width": 220, "label_visibility": "collapsed"}
-    chosen = exploration.draw_choice(
+    chosen = explore_params.draw_choice(
         st.selectbox,
         "Policy",
         list(titles),
-        exploration.POLICY,
+        explore_params.POLICY,
         first,
         format_func=titles.__getitem__,
         **layout,
     )
     st.markdown("against")
-    others = [exploration.NOTHING, *(index for index in titles if index != chosen)]
-    labels = {exploration.NOTHING: _ALONE, **titles}
-    default = base if base in others else exploration.NOTHING
-    against = exploration.draw_choice(
+    others = [explore_params.NOTHING, *(index for index in titles if index != chosen)]
+    labels = {explore_params.NOTHING: _ALONE, **titles}
+    default = base if base in others else explore_params.NOTHING
+    against = explore_params.draw_choice(
         st.selectbox,
         "Against",
         others,
-        exploration.AGAINST,
+        explore_params.AGAINST,
         default,
         format_func=labels.__getitem__,
         **layout,
     )
-    return [int(index) for index in (chosen, against) if index != exploration.NOTHING]
+    return [int(index) for index in (chosen, against) if index != explore_params.NOTHING]
 
 
 @dataclass(frozen=True)
@@ -106,24 +106,24 @@ class MachineMapOptions:
 
 def draw_options(explored: ExploredRuns) -> MachineMapOptions:
     """Draw the options of the heat map: rows, order, use or difference; return them."""
-    by = exploration.get(exploration.ROWS, explore.fitting(explored.book))
+    by = explore_params.get(explore_params.ROWS, explore.fitting(explored.book))
     with st.popover(_ROWS.get(by, _ROWS["type"]), key="explore_rows"):
         by, within = _draw_rows_choice(explored.book)
-        sort = exploration.draw_choice(
+        sort = explore_params.draw_choice(
             st.selectbox,
             "Sort by",
             list(explore.ORDERS),
-            exploration.SORT,
+            explore_params.SORT,
             "cluster",
             format_func=_ORDERS.__getitem__,
         )
     picture = _USE
     if len(explored.books) > 1:
-        picture = exploration.draw_choice(
+        picture = explore_params.draw_choice(
             st.segmented_control,
             "Show",
             list(_PICTURES),
-            exploration.PICTURE,
+            explore_params.PICTURE,
             _USE,
             required=True,
             format_func=_PICTURES.__getitem__,
@@ -203,17 +203,17 @@ def _draw_rows_choice(book: Book) -> tuple[str, str]:
     """Draw the row type and the group to expand; return both, "" = no group."""
     finest = explore.fitting(book)
     row_types = list(explore.ROWS_BY[explore.ROWS_BY.index(finest) :])
-    by = exploration.draw_choice(
-        st.selectbox, "Rows", row_types, exploration.ROWS, finest, format_func=_ROWS.__getitem__
+    by = explore_params.draw_choice(
+        st.selectbox, "Rows", row_types, explore_params.ROWS, finest, format_func=_ROWS.__getitem__
     )
     if by == explore.ROWS_BY[0]:
         return by, ""
     groups = ["", *explore.groups(book, by)]
-    within = exploration.draw_choice(
+    within = explore_params.draw_choice(
         st.selectbox,
         "Expand",
         groups,
-        exploration.WITHIN,
+        explore_params.WITHIN,
         "",
         format_func=lambda name: charts.visible(name) or "none",
     )
@@ -249,11 +249,11 @@ def draw_node(explored: ExploredRuns) -> None:
         st.caption("The cores of these nodes are not modeled, so their jobs cannot be drawn.")
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        node = exploration.draw_choice(
+        node = explore_params.draw_choice(
             st.selectbox,
             "Node",
             list(sizes),
-            exploration.NODE,
+            explore_params.NODE,
             next(iter(sizes)),
             format_func=charts.visible,
             width=300,

@@ -9,8 +9,8 @@ import streamlit as st
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.limits import MAX_NODES
-from trainyard.clusters import drops
-from trainyard.traces import start
+from trainyard.clusters import uploads
+from trainyard.traces import new_study
 from trainyard.traces.fitting import cluster_with_gpus, fit_cluster, is_guessed_cluster
 from trainyard.traces.sources import Source, load_source
 from ui import server, state, words
@@ -29,7 +29,7 @@ def use_machine_files(session: state.Session, files: Mapping[str, bytes], jobs: 
         epoch = load_source(session.study.base.trace, server.store()).trace.epoch
     except TrainyardError:
         epoch = ""  # the trace is gone; machines need none
-    described = drops.read_cluster_files(files, epoch)
+    described = uploads.read_cluster_files(files, epoch)
     if described is None:
         return
     name = " and ".join(files)
@@ -104,12 +104,12 @@ def _draw_gpu_count(session: state.Session, source: Source) -> None:
         )
         if st.form_submit_button("Use this number") and gpus is not None:
             cluster = cluster_with_gpus(source.trace, int(gpus))
-            session.replace(start.with_cluster(session.study, cluster))
+            session.replace(new_study.with_cluster(session.study, cluster))
             st.rerun()
 
 
 def _draw_cluster_button(session: state.Session, cluster: Cluster, label: str, key: str) -> None:
     """Draw a button that replaces the cluster."""
     if st.button(words.plain(label), key=key, type="tertiary"):
-        session.replace(start.with_cluster(session.study, cluster))
+        session.replace(new_study.with_cluster(session.study, cluster))
         st.rerun()

@@ -10,7 +10,7 @@ import streamlit as st
 from sim.errors import TrainyardError
 from trainyard.traces.intake import TraceIntake
 from trainyard.traces.own_recipes import OwnRecipe, check_own_recipe, parse_own_recipe
-from ui import browser_identity, received, server, state, words
+from ui import browser_identity, server, state, uploaded_files, words
 
 _FIELD: Final = "recipe_file"
 _TAKEN: Final = "taken_recipe"
@@ -125,7 +125,7 @@ def _draw_upload(read: Read) -> None:
     if file is None or st.session_state.get(_TAKEN) == file.file_id:
         return
     st.session_state[_TAKEN] = file.file_id
-    text = received.take_bytes(file, _FIELD).decode("utf-8-sig", "replace")
+    text = uploaded_files.take_bytes(file, _FIELD).decode("utf-8-sig", "replace")
     try:
         recipe = check_own_recipe(text, file.name)
     except TrainyardError as error:

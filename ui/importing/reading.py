@@ -12,7 +12,7 @@ from jobtraces.readers.typed import UNITS, ZONES
 from sim.errors import TrainyardError
 from trainyard.study import catalog
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import intake, start
+from trainyard.traces import intake, new_study
 from trainyard.traces.intake import TraceIntake
 from trainyard.traces.own_recipes import OwnRecipe
 from trainyard.traces.sources import load_trace
@@ -86,7 +86,7 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
             server.store().index.own(
                 browser_identity.owner(), intake_of_file.spec.source.removeprefix("store:")
             )
-            study = start.with_trace(session.study, intake_of_file.spec, server.store())
+            study = new_study.with_trace(session.study, intake_of_file.spec, server.store())
     except TrainyardError as error:
         if not upload.fault:
             upload.previous = replace(upload)

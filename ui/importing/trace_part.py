@@ -10,7 +10,7 @@ from sim.errors import TrainyardError
 from sim.params import Spec
 from trainyard.study import catalog
 from trainyard.study.scenario import MADE, TraceSpec
-from trainyard.traces import intake, start
+from trainyard.traces import intake, new_study
 from trainyard.traces.sources import Source
 from ui import server, state, words
 from ui.choosing import forms
@@ -97,7 +97,7 @@ def draw(session: state.Session, source: Source) -> None:
                 " nodes for jobs with hidden names."
             )
     if changed != spec:
-        session.edit(start.with_trace(session.study, changed, server.store()))
+        session.edit(new_study.with_trace(session.study, changed, server.store()))
 
 
 def _draw_sampling(
@@ -192,8 +192,8 @@ def draw_generator_form(session: state.Session) -> None:
 def _set_workload(session: state.Session, chosen: Spec) -> None:
     """Replace the trace by a generated workload, or show why that fails."""
     try:
-        study = start.with_trace(session.study, TraceSpec(f"{MADE}{chosen}"), server.store())
-        study = start.with_required_models(study, server.store())
+        study = new_study.with_trace(session.study, TraceSpec(f"{MADE}{chosen}"), server.store())
+        study = new_study.with_required_models(study, server.store())
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
@@ -201,7 +201,7 @@ def _set_workload(session: state.Session, chosen: Spec) -> None:
         if study.base.faults != session.study.base.faults:
             session.news = (
                 "Some of these jobs request too little memory: they fail for good after"
-                f" {start.RETRIES} retries (Cluster, failures)."
+                f" {new_study.RETRIES} retries (Cluster, failures)."
             )
         session.replace(study)
         session.upload = None

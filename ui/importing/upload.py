@@ -9,11 +9,11 @@ from typing import Any, Final
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.clusters import drops
-from trainyard.runs.disconnects import release_memory
+from trainyard.clusters import uploads
+from trainyard.runs.grace_period import release_memory
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import intake, merging, start
-from ui import browser_identity, received, server, state, words
+from trainyard.traces import intake, merging, new_study
+from ui import browser_identity, server, state, uploaded_files, words
 from ui.importing import fitted_cluster, own_recipe, questions, reading
 
 _SACCT: Final = """sacct -P -a -X -S 2026-03-01 -E 2026-04-01 \\
@@ -76,7 +76,7 @@ def _use_new_files(session: state.Session, new: list[Any], key: str) -> None:
     _dismiss_refused(session, with_choices=False)
     files: dict[str, bytes] = {}
     for file in new:
-        data = received.take_bytes(file, key)
+        data = uploaded_files.take_bytes(file, key)
         name = file.name if file.name not in files else f"{file.name} ({len(files) + 1})"
         # An accidental second drop of the same file counts once.
         if files.get(file.name) != data:
@@ -87,9 +87,9 @@ def _use_new_files(session: state.Session, new: list[Any], key: str) -> None:
 
 def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
     """Sort the files of one drop (traces, clusters, statistics) and use them."""
-    size, drops_found = sum(map(len, files.values())), list[drops.DroppedFile]()
+    size, drops_found = sum(map(len, files.values())), list[uploads.DroppedFile]()
     try:
-        drops_found += drops.classify_files(files)
+        drops_found += uploads.classify_files(files)
         _use_drop(session, drops_found)
     except TrainyardError as error:
         _report_refused(session, state.Upload(", ".join(files), None, size, str(error)))
@@ -124,21 +124,21 @@ def _dismiss_refused(session: state.Session, *, with_choices: bool = True) -> No
         upload.refused_reasons = upload.unused_reasons = ()
 
 
-def _use_drop(session: state.Session, drops_found: list[drops.DroppedFile]) -> None:
+def _use_drop(session: state.Session, drops_found: list[uploads.DroppedFile]) -> None:
     """Use the trace of a drop with its cluster, or remember several traces to choose from."""
-    for name, spec in drops.select_contents(drops_found, "figures").items():
+    for name, spec in uploads.select_contents(drops_found, "figures").items():
         session.upload, session.intakes = None, {}
         session.news = f"Generated jobs similar to {name}."
-        session.replace(start.with_trace(session.study, spec, server.store()))
+        session.replace(new_study.with_trace(session.study, spec, server.store()))
     traces, machines = (
-        drops.select_contents(drops_found, "jobs"),
-        drops.select_contents(drops_found, "machines"),
+        uploads.select_contents(drops_found, "jobs"),
+        uploads.select_contents(drops_found, "machines"),
     )
-    unused_reasons = tuple(drops.select_contents(drops_found, "refused").values())
+    unused_reasons = tuple(uploads.select_contents(drops_found, "refused").values())
     if len(traces) == 1:
         _use_trace(session, *traces.popitem(), unused_reasons, machines)
     elif traces:
-        stored_traces = {name: received.OnDisk(data) for name, data in traces.items()}
+        stored_traces = {name: uploaded_files.OnDisk(data) for name, data in traces.items()}
         st.session_state[_OPEN] = (stored_traces, unused_reasons, machines)
     elif unused_reasons:
         names = ", ".join(drop.name for drop in drops_found)
@@ -163,7 +163,7 @@ def _use_trace(
         name, None, len(data), not_read, unused_reasons=unused_reasons, machines=machines
     )
     try:
-        upload.content = received.OnDisk(data)
+        upload.content = uploaded_files.OnDisk(data)
     except TrainyardError as error:
         upload.fault = str(error)
         _report_refused(session, upload)
@@ -211,7 +211,7 @@ def _draw_trace_choice() -> None:
 
 
 def _merge_traces(
-    stored_traces: Mapping[str, received.OnDisk],
+    stored_traces: Mapping[str, uploaded_files.OnDisk],
     unused_reasons: tuple[str, ...],
     machines: Mapping[str, bytes],
 ) -> None:
@@ -221,7 +221,7 @@ def _merge_traces(
         with st.spinner(f"Reading {words.plain(name)} …"):
             files = {file_name: file.read() for file_name, file in stored_traces.items()}
             spec = merging.store_merged(files, server.store(), (browser_identity.owner(),))
-            study = start.with_trace(session.study, spec, server.store())
+            study = new_study.with_trace(session.study, spec, server.store())
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
@@ -267,7 +267,7 @@ def _delete_trace(session: state.Session, name: str, digest: str) -> None:
         return
     results_note = f" with {words.plural(results, 'result')}" if results else ""
     session.news = f"Deleted {name}{results_note} from this server."
-    session.replace(start.with_trace(session.study, TraceSpec(), server.store()))
+    session.replace(new_study.with_trace(session.study, TraceSpec(), server.store()))
     session.upload, session.intakes, session.displayed_study = None, {}, None
     st.rerun()
 

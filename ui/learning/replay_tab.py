@@ -16,7 +16,7 @@ from trainyard.labs.replays.run import ReplayRun
 from trainyard.labs.replays.types import Replay
 from trainyard.runs.executors import cores
 from trainyard.runs.queue import ENDED
-from trainyard.runs.shared import SharedBatches
+from trainyard.runs.shared_batches import SharedBatches
 from ui import progress, server, state, url_params, words
 from ui.learning import replay_report
 

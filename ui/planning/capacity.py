@@ -11,17 +11,17 @@ import streamlit as st
 from sim.errors import ParameterError, TrainyardError
 from trainyard.library import library
 from trainyard.study.document import unpack_document
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Sweep
-from trainyard.sweeps import sentences
-from trainyard.traces import start
+from trainyard.sweeps import summaries
+from trainyard.traces import new_study
 from ui import server, state, url_params, words
 from ui.planning import capacity_form as plan_form
 from ui.planning import capacity_results as plan_results
-from ui.planning import live as plan_live
+from ui.planning import run_panel as plan_live
 from ui.planning import sweep_form
-from ui.planning.live import Recipe
+from ui.planning.run_panel import Recipe
 
 ASKED: Final = "q"
 """URL parameter: the search or the sweep."""
@@ -40,7 +40,7 @@ def read_url() -> Recipe | None:
         recipe = library.read_recipe(unpack_document(text))
         if not isinstance(recipe, SizeQuestion | Sweep):
             raise ParameterError("The link has neither a search nor a sweep.")
-        start.refuse_server_file(recipe.study)
+        new_study.refuse_server_file(recipe.study)
         _adopt_study(recipe.study)
     except TrainyardError as error:
         url_params.set_param(ASKED, "")
@@ -58,8 +58,8 @@ def read_url() -> Recipe | None:
 def _adopt_study(study: Study) -> None:
     """Replace the session's study by that of a link, unless only form settings differ."""
     session, store = state.session(), server.store()
-    if not start.is_trace_missing(session.study, store):
-        runnable_study, _ = sentences.without_replays(
+    if not new_study.is_trace_missing(session.study, store):
+        runnable_study, _ = summaries.without_replays(
             plan_form.with_load_and_repeats(session.study, study.base.trace.load, study.repeats),
             store,
         )
@@ -95,13 +95,13 @@ def write_url(recipe: Recipe) -> None:
 def runnable_study() -> Study | None:
     """Return the scenario without policies that cannot vary, which are named; or None."""
     session, store = state.session(), server.store()
-    if start.is_trace_missing(session.study, store):
+    if new_study.is_trace_missing(session.study, store):
         return None  # a warning above the page reports it
     if not session.study.base.cluster.groups:
         st.info("The cluster has no nodes to vary. Add some on Cluster.", icon=":material/dns:")
         st.page_link("pages/cluster.py", label="Build a cluster", icon=":material/dns:")
         return None
-    study, left_out = sentences.without_replays(session.study, store)
+    study, left_out = summaries.without_replays(session.study, store)
     if study is None:
         st.info(
             "No policy of the scenario can run with other clusters or loads. Add another one.",

@@ -9,9 +9,9 @@ import streamlit as st
 
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
-from trainyard.study.search import LOWER, MAX_SIZES, SizeQuestion
+from trainyard.study.size_question import LOWER, MAX_SIZES, SizeQuestion
 from trainyard.study.study import Study
-from trainyard.sweeps import sentences
+from trainyard.sweeps import summaries
 from trainyard.sweeps.axes import row_name
 from ui import state, words
 
@@ -138,7 +138,7 @@ def draw(study: Study, request: PlanRequest, *, is_locked: bool) -> PlanRequest:
         metrics,
         metrics.index(request.metric),
         key=_widget_key("metric"),
-        format_func=sentences.target_condition,
+        format_func=summaries.target_condition,
         disabled=is_locked,
         label_visibility="collapsed",
         width=320,
@@ -156,7 +156,7 @@ def _draw_limit(request: PlanRequest, metric: str, is_locked: bool) -> float:
     limit = request.limit if same_unit else _USUAL[COLUMNS[metric].unit]
     typed = st.text_input(
         "Amount",
-        sentences.format_limit(metric, limit),
+        summaries.format_limit(metric, limit),
         key=_widget_key("limit", metric if not same_unit else COLUMNS[metric].unit),
         disabled=is_locked,
         label_visibility="collapsed",
@@ -164,7 +164,7 @@ def _draw_limit(request: PlanRequest, metric: str, is_locked: bool) -> float:
         max_chars=40,
     )
     try:
-        return sentences.parse_limit(metric, typed)
+        return summaries.parse_limit(metric, typed)
     except ParameterError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
         return limit

@@ -11,17 +11,17 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
-from trainyard.study.capacity import FAR_IN_A_ROW, MAX_CHECKED
-from trainyard.study.search import SizeQuestion
+from trainyard.formatting import money, plural
+from trainyard.study.size_question import SizeQuestion
+from trainyard.study.size_search import FAR_IN_A_ROW, MAX_CHECKED
 from trainyard.study.study import Study
-from trainyard.sweeps import sentences
+from trainyard.sweeps import summaries
 from trainyard.sweeps.plan import HOURS_A_MONTH, PlanRun, PolicyAnswer
-from trainyard.text import money, plural
 from trainyard.views import charts, metric_table, sweeps
 from trainyard.views.markup import html_scroll_table, text
 from ui import figure, server, state, words
 from ui.planning import capacity_form as plan_form
-from ui.planning.live import Run
+from ui.planning.run_panel import Run
 
 _FILE: Final = "plan.json"
 _BAR: Final = 0.5
@@ -36,7 +36,7 @@ def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -
         if not is_running:
             st.caption(_NOTHING)
         return
-    finding = sentences.savings_text(answers, question)
+    finding = summaries.savings_text(answers, question)
     if finding:
         st.title(
             words.plain(finding if not is_running else f"So far: {finding}").replace(
@@ -47,7 +47,7 @@ def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -
     unmet = [answer for answer in answers if answer.size is None and answer.over]
     if unmet:
         st.warning(
-            "  \n".join(words.plain(sentences.missed_text(answer, question)) for answer in unmet),
+            "  \n".join(words.plain(summaries.missed_text(answer, question)) for answer in unmet),
             icon=":material/trending_flat:",
         )
     if unmet and not is_running:
@@ -105,7 +105,7 @@ def _table_markup(
         f"{''.join(f'<td>{text(cell)}</td>' for cell in _table_cells(question, answer))}</tr>"
         for answer in answers
     )
-    fixed_rows = sentences.fixed_nodes_text(question)
+    fixed_rows = summaries.fixed_nodes_text(question)
     note = f"The cluster’s {fixed_rows}." if fixed_rows else ""
     return html_scroll_table(f"<tr>{head}</tr>", body, dark=figure.is_dark(), note=note)
 
@@ -113,7 +113,7 @@ def _table_markup(
 def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...]:
     """Return the table cells of one policy."""
     if answer.size is None:
-        reached = f"{sentences.nearest_miss(answer, question)}" if answer.over else "searching"
+        reached = f"{summaries.nearest_miss(answer, question)}" if answer.over else "searching"
         return (reached, *[words.MISSING] * 3)
     suffix = "" if answer.over else " or fewer"
     usd = answer.usd_per_h * HOURS_A_MONTH
@@ -121,7 +121,7 @@ def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...
         f"{' + '.join(map(str, answer.size))}{suffix}",
         f"{question.cluster(answer.size).gpus:,}",
         money(usd) if usd > 0 else words.MISSING,
-        sentences.one_fewer(answer, question) or words.MISSING,
+        summaries.one_fewer(answer, question) or words.MISSING,
     )
 
 
@@ -133,8 +133,8 @@ def _draw_curve(
     looks: charts.theme.Style,
 ) -> None:
     """Draw the value of every size tried; for two node types a map per policy."""
-    finding = sentences.savings_text(answers, question) or " ".join(
-        sentences.missed_text(answer, question) for answer in answers if answer.size is None
+    finding = summaries.savings_text(answers, question) or " ".join(
+        summaries.missed_text(answer, question) for answer in answers if answer.size is None
     )
     if len(question.groups) == 1:
         view = figure.cached_view(
@@ -156,7 +156,7 @@ def _draw_curve(
 
 def _draw_failures(readings: pd.DataFrame) -> None:
     """Draw the reasons why runs failed."""
-    for sentence in sentences.failure_reasons(
+    for sentence in summaries.failure_reasons(
         readings.loc[readings["failed"] != "", "failed"].tolist()
     ):
         st.caption(f":material/error: {words.plain(sentence)}")
@@ -166,7 +166,7 @@ def _draw_suggestions(question: SizeQuestion, missed: Sequence[PolicyAnswer]) ->
     """Draw buttons for an unmet target: a wider range, another policy, or the value reached."""
     request = plan_form.request_of(question)
     with st.container(horizontal=True):
-        wider = sentences.double_range(question)
+        wider = summaries.double_range(question)
         if st.button(
             f"Search up to {' and '.join(map(str, wider.high))}",
             key="way/wider",
@@ -174,7 +174,7 @@ def _draw_suggestions(question: SizeQuestion, missed: Sequence[PolicyAnswer]) ->
         ):
             plan_form.set_request(replace(request, high=wider.high, begin=0))
             st.rerun()
-        suggestion = sentences.suggest_policy(state.session().study, server.store())
+        suggestion = summaries.suggest_policy(state.session().study, server.store())
         if suggestion is not None and st.button(
             f"Add {words.plain(suggestion[1])}", key="way/policy", icon=":material/add:"
         ):
@@ -187,7 +187,7 @@ def _draw_suggestions(question: SizeQuestion, missed: Sequence[PolicyAnswer]) ->
             st.rerun()
         nearest = next((answer.nearest for answer in missed if answer.nearest is not None), None)
         if nearest is not None:
-            limit, amount = sentences.round_target(question, nearest.value)
+            limit, amount = summaries.round_target(question, nearest.value)
             if st.button(f"Use {amount} as the target", key="way/target", icon=":material/flag:"):
                 plan_form.set_request(replace(request, limit=limit))
                 st.rerun()
@@ -200,7 +200,7 @@ def _draw_compare_buttons(question: SizeQuestion, answers: Sequence[PolicyAnswer
         return
     with st.container(horizontal=True):
         for size in sizes:
-            label = f"Open {sentences.size_text(question, size)} in Compare"
+            label = f"Open {summaries.size_text(question, size)} in Compare"
             if st.button(
                 words.plain(label),
                 key=f"open/{size}",

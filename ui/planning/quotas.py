@@ -9,10 +9,10 @@ import pandas as pd
 import streamlit as st
 
 from sim.errors import TrainyardError
+from trainyard.formatting import plural
 from trainyard.study.scenario import Scenario
 from trainyard.sweeps.team_quotas import QuotaPlan, can_plan, plan_quotas
-from trainyard.text import plural
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 from ui import figure, server, state, words
 
@@ -30,7 +30,7 @@ def draw() -> None:
     """Draw the tab "Quotas": the form, the search and its result."""
     st.write(_ABOUT)
     study, store = state.session().study, server.store()
-    if start.is_trace_missing(study, store):
+    if new_study.is_trace_missing(study, store):
         return  # a warning above the page reports it
     try:
         trace = load_trace(study.base.trace, store)

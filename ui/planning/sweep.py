@@ -12,23 +12,23 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.metrics.registry import COLUMNS
+from trainyard.formatting import plural
 from trainyard.library import library
 from trainyard.results import outcomes
 from trainyard.results.bootstrap import MIN_REPEATS
 from trainyard.runs.frames import policies_to_draw as first_drawn
 from trainyard.study.sweep import Sweep, SweepPoint
-from trainyard.sweeps import sentences, tables
+from trainyard.sweeps import summaries, tables
 from trainyard.sweeps.axes import Lever
 from trainyard.sweeps.sweep_run import SweepRun
-from trainyard.text import plural
 from trainyard.views import charts, sweeps
 from trainyard.views.sweeps import SweepFindings
 from ui import figure, state, words
 from ui.planning import capacity as plan
-from ui.planning import live as plan_live
+from ui.planning import run_panel as plan_live
 from ui.planning import sweep_form
 from ui.planning.capacity_results import policy_style
-from ui.planning.live import Run
+from ui.planning.run_panel import Run
 
 _FILE: Final = "sweep.json"
 _FIRST: Final = "jct_mean_s"
@@ -189,7 +189,7 @@ def _certainty_text(findings: SweepFindings, metric: str) -> str:
 
 def _draw_failures(findings: SweepFindings) -> None:
     """Draw why runs failed; each is also a cross in the chart and a row of the files."""
-    for sentence in sentences.failure_reasons(
+    for sentence in summaries.failure_reasons(
         findings.rows.loc[findings.rows["error"] != "", "error"].tolist()
     ):
         st.warning(words.plain(sentence), icon=":material/error:")

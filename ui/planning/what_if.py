@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from trainyard.traces import start
+from trainyard.traces import new_study
 from ui import server, state
 from ui.comparing import screen
 from ui.what_if import settings
@@ -21,7 +21,7 @@ _NONE: Final = (
 def draw() -> None:
     """Draw the tab "What if": the slider and the results that follow it."""
     session = state.session()
-    if start.is_trace_missing(session.study, server.store()):
+    if new_study.is_trace_missing(session.study, server.store()):
         return  # a warning above the page reports it
     if not settings.settings_or_none(session.study):
         st.info(_NONE, icon=":material/rule:")

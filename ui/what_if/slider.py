@@ -14,14 +14,14 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.results import preview
-from trainyard.results.details import Details
+from trainyard.results.detail_data import Details
 from trainyard.results.groups import GroupComparison
 from trainyard.results.preview import PreviewAnswer, PreviewRequest
 from trainyard.runs import estimate
 from trainyard.runs.queue import Submission
 from trainyard.study.study import Study
 from trainyard.views import charts
-from trainyard.views.compared import ComparedRuns, Window
+from trainyard.views.compared_runs import ComparedRuns, Window
 from trainyard.views.comparison import ComparisonChoice, ComparisonView, build
 from ui import comparison, server, state, stored_results
 from ui.what_if import settings

@@ -22,7 +22,7 @@ from allocators.heterogeneous.timeshare.problem import (
 )
 from allocators.heterogeneous.timeshare.published import PUBLISHED
 from allocators.heterogeneous.timeshare.shares import OBJECTIVES
-from allocators.heterogeneous.timeshare.water import Entities, water_filling
+from allocators.heterogeneous.timeshare.water_filling import Entities, water_filling
 from sim.contract import ContractError, Floats, Ints, View
 
 READS_WORK: Final = frozenset({"finish_time_fairness", "makespan", "cost_slo", "allox"})

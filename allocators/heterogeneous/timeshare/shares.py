@@ -26,7 +26,7 @@ from allocators.heterogeneous.timeshare.problem import (
     proportional,
     tidy,
 )
-from allocators.heterogeneous.timeshare.water import water_filling
+from allocators.heterogeneous.timeshare.water_filling import water_filling
 
 _INSIDE: Final = 1e-4  # relative reduction of the floors, so that the feasible set has an interior
 # Tolerance of slack x price = 1; shares of time are then accurate to a third of a percent.

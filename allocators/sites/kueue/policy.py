@@ -10,7 +10,7 @@ from typing import Final
 
 from allocators.placement import Placer, could_ever_hold, placement_param
 from allocators.reasons import prefix_reason, room_reason
-from allocators.sites.kueue import sites
+from allocators.sites.kueue import mapping
 from allocators.sites.kueue.files import read_config
 from allocators.sites.kueue.objects import KueueConfig
 from allocators.sites.kueue.queueing import FlavorChoice, QueuedWorkload, QueueState
@@ -172,9 +172,9 @@ class Kueue(Allocator):
     def _start_run(self, view: View) -> _Run:
         """Build the scheduler from the configuration, or from proposed queues."""
         if self._site is None:
-            site, tenants = sites.propose_queues(view, self.tenant)
+            site, tenants = mapping.propose_queues(view, self.tenant)
         else:
-            site, tenants = self._site, sites.tenants_of(self._site, view, self.tenant)
+            site, tenants = self._site, mapping.tenants_of(self._site, view, self.tenant)
         scheduler = Scheduler(site, fair=self._is_fair(site), requeue_s=self.requeue_s)
         return _Run(view, site, tenants, scheduler, proposed=self._site is None)
 
@@ -206,20 +206,20 @@ class _Run:
         self,
         view: View,
         site: KueueConfig,
-        tenants: sites.Tenants,
+        tenants: mapping.Tenants,
         scheduler: Scheduler,
         *,
         proposed: bool,
     ) -> None:
         self._site, self._tenants = site, tenants
-        self._stopped = sites.stopped_queues(site)
+        self._stopped = mapping.stopped_queues(site)
         self._scheduler = scheduler
         classes = {one.name: float(one.value) for one in site.classes}
         self._classes = {
             code: classes[name] for code, name in enumerate(view.names("qos")) if name in classes
         }
         scheduler.begin(view.now_s)
-        self._pools = {flavor.name: sites.pools_of(flavor, view) for flavor in site.flavors}
+        self._pools = {flavor.name: mapping.pools_of(flavor, view) for flavor in site.flavors}
         self._jobs: dict[JobId, QueuedWorkload] = {}
         self._narrowed_demands: dict[tuple[int, tuple[str, ...]], Demand] = {}
         self._fitting: dict[int, frozenset[str]] = {}
@@ -249,7 +249,7 @@ class _Run:
         """Return notes on assumptions about queues, flavors and quotas."""
         column, site = self._tenants.column, self._site
         if proposed:
-            named_count = len([name for name in self._tenants.queues if name != sites.UNNAMED])
+            named_count = len([name for name in self._tenants.queues if name != mapping.UNNAMED])
             if not named_count:
                 return ["Without a configuration, and no tenants in the trace, there is one queue."]
             return [
@@ -270,7 +270,7 @@ class _Run:
                 f"Cluster queue {', '.join(closed[:_MAX_QUOTED])} has no namespaceSelector, so"
                 " Kueue would admit no jobs; here it is open."
             )
-        return notes + sites.quotas_above_cluster(site, self._pools, view)
+        return notes + mapping.quotas_above_cluster(site, self._pools, view)
 
     def remarks(self) -> tuple[str, ...]:
         """Return notes on assumptions, refused jobs, and jobs without a place."""
@@ -309,7 +309,7 @@ class _Run:
                 queue=queue.config.name,
             )
         node, cells = queue.node, self._scheduler.tree.cells
-        mine = [at for cell, at in cells.items() if sites.is_gpu(cell.resource)]
+        mine = [at for cell, at in cells.items() if mapping.is_gpu(cell.resource)]
         ahead = len(queue.ahead(one))
         place = "{ahead:jobs_were} ahead" if ahead else "it was the first"
         return prefix_reason(
@@ -437,7 +437,7 @@ class _Run:
         tenants = self._tenants
         code = int(view.one(tenants.column, job))
         name = tenants.queues[code]
-        if name == sites.HELD:
+        if name == mapping.HELD:
             return "their local queue is stopped (stopPolicy)"
         if not name:
             tenant = view.names(tenants.column)[code]
@@ -469,9 +469,10 @@ class _Run:
         cached = self._requests.get((queue, demand.key))
         if cached is None:
             covered = sorted(queue.covered)
-            gpu = next((name for name in covered if sites.is_gpu(name)), sites.GPU)
+            gpu = next((name for name in covered if mapping.is_gpu(name)), mapping.GPU)
             amounts = {
-                name: sites.requested_amount(name, demand) for name in (gpu, *sites.OTHER_RESOURCES)
+                name: mapping.requested_amount(name, demand)
+                for name in (gpu, *mapping.OTHER_RESOURCES)
             }
             missing = tuple(
                 name for name, amount in amounts.items() if amount and name not in covered
@@ -480,7 +481,7 @@ class _Run:
             cached = self._requests[queue, demand.key] = request, missing
         request, missing = cached
         for name in missing if not self._proposed else ():
-            if sites.is_gpu(name):
+            if mapping.is_gpu(name):
                 return f"they request GPUs, which cluster queue {queue.config.name} does not cover"
             if name != "pods":
                 self._uncounted[f"{name} in cluster queue {queue.config.name}"] += 1

@@ -8,8 +8,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 from allocators.sites.kueue.objects import ANY, NEVER, PREEMPTION_FIRST, TRY_NEXT, KueueConfig
+from allocators.sites.kueue.preemption import Preemptor, fits, restore
 from allocators.sites.kueue.queueing import FlavorChoice, QueuedWorkload, QueueState
-from allocators.sites.kueue.targets import Preemptor, fits, restore
 from allocators.sites.kueue.tree import BorrowedShare, CohortTree, QuotaNode, Usage
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)

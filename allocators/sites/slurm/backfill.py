@@ -11,9 +11,9 @@ from operator import or_
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from allocators.sites.slurm.node_selection import FreeNodes, ReleaseForecast, is_enough
 from allocators.sites.slurm.preempt import Victim
 from allocators.sites.slurm.reservations import Calendar
-from allocators.sites.slurm.select import FreeNodes, ReleaseForecast, is_enough
 from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 
 FIRST_STEP_S: Final = 30

@@ -11,10 +11,10 @@ from operator import attrgetter
 from allocators.sites.slurm.backfill import Planner
 from allocators.sites.slurm.fairshare import FairShare
 from allocators.sites.slurm.limits import UsageLimits
+from allocators.sites.slurm.node_selection import FreeNodes
 from allocators.sites.slurm.preempt import SUSPEND, PreemptionRules, Victim, resumable
 from allocators.sites.slurm.reservations import Calendar
 from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers, backfill_caps, next_reset_s
-from allocators.sites.slurm.select import FreeNodes
 from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 
 _ALL = 1 << 40

@@ -12,19 +12,13 @@ from allocators.placement import Placer
 from allocators.reasons import prefix_reason, room_reason
 from allocators.sites.slurm.constraints import NotSimulatedError
 from allocators.sites.slurm.controller import Controller
-from allocators.sites.slurm.eligible import (
-    IneligibleJob,
-    UnsatisfiableError,
-    Waitlist,
-    conditions_of,
-)
 from allocators.sites.slurm.fairshare import FairShare, read_usage
 from allocators.sites.slurm.keys import Finding
+from allocators.sites.slurm.node_selection import FreeNodes, Surplus
 from allocators.sites.slurm.preempt import CANCEL, SUSPEND, preemption_of
 from allocators.sites.slurm.requests import Requests
 from allocators.sites.slurm.reservations import Calendar
 from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
-from allocators.sites.slurm.select import FreeNodes, Surplus
 from allocators.sites.slurm.settings import SlurmSettings
 from allocators.sites.slurm.site import (
     CONFIG_KEYS,
@@ -45,6 +39,12 @@ from allocators.sites.slurm.site import (
     topology_notes,
 )
 from allocators.sites.slurm.state import Placement, SlurmJob, replicas_on
+from allocators.sites.slurm.waitlist import (
+    IneligibleJob,
+    UnsatisfiableError,
+    Waitlist,
+    conditions_of,
+)
 from allocators.toolkit import newly_waiting
 from sim.contract import (
     EMPTY,

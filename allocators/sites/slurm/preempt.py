@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
+from allocators.sites.slurm.node_selection import FreeNodes
 from allocators.sites.slurm.rules import SlurmPartition
-from allocators.sites.slurm.select import FreeNodes
 from allocators.sites.slurm.site import SlurmSite
 from allocators.sites.slurm.state import Mask, Placement, SlurmJob, mask_of
 

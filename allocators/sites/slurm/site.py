@@ -21,9 +21,9 @@ from allocators.sites.slurm.config import Switch as ConfiguredSwitch
 from allocators.sites.slurm.fairshare import usage_decay_per_s
 from allocators.sites.slurm.keys import MISSED, Finding
 from allocators.sites.slurm.limits import UsageLimits
+from allocators.sites.slurm.node_selection import SwitchNodes
 from allocators.sites.slurm.reservations import Reserved, read_reservations
 from allocators.sites.slurm.rules import Rules, SlurmPartition
-from allocators.sites.slurm.select import SwitchNodes
 from allocators.sites.slurm.state import Mask
 from sim.contract import Node
 

@@ -13,9 +13,9 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Demand, Floats, NodePool
 from sim.demand import Demands
-from sim.engine.fast import loops, order, reservation, room
+from sim.engine.fast import free_gpus, loops, order, reservation
 from sim.perf.model import PerfModel
-from sim.rules import QueueRule
+from sim.queue_rules import QueueRule
 from sim.trace import Trace
 
 _CLOSE_S: Final = 4e-6
@@ -149,7 +149,7 @@ def _job_order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray
     return np.lexsort(columns[::-1]).astype(np.int32)
 
 
-def new_room(lane: FastRun) -> room.Room:
+def new_room(lane: FastRun) -> free_gpus.Room:
     """Return the room of a cluster with all GPUs free."""
     nodes, base, levels = lane.cluster.nodes, [], []
     slot = word = count = 0
@@ -169,7 +169,7 @@ def new_room(lane: FastRun) -> room.Room:
     for shift_bits in range(32):
         bit[(1 << shift_bits) % 37] = shift_bits
     spots = most_spots(lane.demands, lane.pools) * _starts_per_job(lane) + slot
-    return room.Room(
+    return free_gpus.Room(
         np.concatenate(words),
         np.concatenate(counts).astype(np.int64),
         np.array([gpus.sum() for gpus in levels], np.int64),

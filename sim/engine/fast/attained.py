@@ -1,7 +1,7 @@
 """Preemption order by attained service: `allocators.queue.las.Attained` over arrays.
 
 Heights and keys are those of that class, with decision and position as one number: three times the
-decision plus the position. See `sim.engine.fast.room` for compilation.
+decision plus the position. See `sim.engine.fast.free_gpus` for compilation.
 """
 
 from __future__ import annotations

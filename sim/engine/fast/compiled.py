@@ -22,10 +22,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sim.engine.fast import attained, loops, order, preemption, remaining, reservation, room
+from sim.engine.fast import attained, free_gpus, loops, order, preemption, remaining, reservation
 
 _SOURCES: Final[tuple[ModuleType, ...]] = (
-    room,
+    free_gpus,
     loops,
     reservation,
     order,

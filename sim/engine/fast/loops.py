@@ -1,7 +1,7 @@
 """The loop of queues without preemption; a job that does not fit blocks or is skipped.
 
 At an instant first come arrivals and ends, then one decision, as in `sim.engine.simulator`. See
-`sim.engine.fast.room` for compilation.
+`sim.engine.fast.free_gpus` for compilation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from sim.clock import LATEST_S, PER_S, STEP_S, WHOLE
-from sim.engine.fast.room import SPOTS, Room, free_spots, place_in_pool
+from sim.engine.fast.free_gpus import SPOTS, Room, free_spots, place_in_pool
 
 NEXT, RUNNING, WAITING, SETTLED, STINTS, CLOSED, DECISIONS, STUCK = range(8)
 """Indices of `Run.at`: next job to arrive; running, waiting and settled jobs; begun and closed

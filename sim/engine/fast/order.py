@@ -1,14 +1,14 @@
 """Preemption order: waiting jobs in heaps by key, running jobs sorted by height.
 
-See `sim.engine.fast.room` for compilation.
+See `sim.engine.fast.free_gpus` for compilation.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from sim.engine.fast.free_gpus import move_items
 from sim.engine.fast.loops import JobArrays
-from sim.engine.fast.room import move_items
 
 INDEX, COUNT, CHANGES, STOPPED, USED, FULL, FRONT, LATE = range(8)
 """Indices of `Order.at`: running jobs; places assigned; changes of this decision; jobs stopped for

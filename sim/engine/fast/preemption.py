@@ -1,7 +1,7 @@
 """The loop of a queue with preemption: `allocators.queue.preemption` over arrays.
 
 For one pool where only free GPUs matter, stops cost nothing and every job may be stopped. See
-`sim.engine.fast.room` for compilation.
+`sim.engine.fast.free_gpus` for compilation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sim.engine.fast.attained import (
     set_height_by_service,
     set_key_by_service,
 )
+from sim.engine.fast.free_gpus import SPOTS, Room, free_spots, place_in_pool, take_spots
 from sim.engine.fast.loops import (
     CLOSED,
     CONTINUES,
@@ -61,7 +62,6 @@ from sim.engine.fast.remaining import (
     set_height_by_time,
     set_key_by_time,
 )
-from sim.engine.fast.room import SPOTS, Room, free_spots, place_in_pool, take_spots
 
 # -- by time or by service
 

@@ -1,6 +1,6 @@
 """Preemption by estimated remaining time: `allocators.queue.srtf.Remaining` over arrays.
 
-See `sim.engine.fast.room` for compilation.
+See `sim.engine.fast.free_gpus` for compilation.
 """
 
 from __future__ import annotations

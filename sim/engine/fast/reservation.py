@@ -1,7 +1,7 @@
 """The loop of a queue with reservation: `allocators.queue.backfill` over arrays.
 
 The first job that does not fit is promised a start, and jobs that pass it do not delay that start.
-For pools where only free GPUs matter. See `sim.engine.fast.room` for compilation.
+For pools where only free GPUs matter. See `sim.engine.fast.free_gpus` for compilation.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from sim.clock import STEP_S
+from sim.engine.fast.free_gpus import SPOTS, Room, free_spots, move_items, place_in_pool
 from sim.engine.fast.loops import (
     CLOSED,
     CONTINUES,
@@ -30,7 +31,6 @@ from sim.engine.fast.loops import (
     place_gang,
     record_decision,
 )
-from sim.engine.fast.room import SPOTS, Room, free_spots, move_items, place_in_pool
 
 (
     HEAD,

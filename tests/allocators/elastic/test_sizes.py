@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators.elastic.scaling import Market, Menu, SizeOptions
-from allocators.elastic.seats import Range, admissible, gpus_by_node
+from allocators.elastic.unit_placement import Range, admissible, gpus_by_node
 from allocators.placement import PLACEMENTS, TYPES, Placer
 from allocators.queue.fifo import Fifo
 from allocators.queue.recorded import Recorded

@@ -21,7 +21,7 @@ from sim.contract import Gang, Grant, Part, Plan, Spec, View
 from sim.engine.faults import Faults
 from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads
-from sim.perf.copies import FREE
+from sim.perf.copy_cost import FREE
 from sim.perf.profiled import Profiled
 from sim.perf.rigid import Rigid
 from sim.result import RunResult

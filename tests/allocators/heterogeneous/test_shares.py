@@ -24,7 +24,7 @@ from allocators.heterogeneous.timeshare.shares import (
     max_min,
     max_sum_throughput,
 )
-from allocators.heterogeneous.timeshare.water import Entities, water_filling
+from allocators.heterogeneous.timeshare.water_filling import Entities, water_filling
 from tests.allocators.heterogeneous.shared_time import assert_possible, drawn, problems
 
 FAST_AND_SLOW = Problem(

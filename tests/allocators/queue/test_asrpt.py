@@ -25,7 +25,7 @@ from sim.engine.simulator import Conditions, Simulator
 from sim.perf.communication import Spread
 from sim.perf.estimators import Biased, Noisy
 from sim.perf.profiled import Profiled
-from sim.perf.trained import Forest
+from sim.perf.regression import Forest
 from sim.result import RunResult
 from sim.trace import Trace
 from tests.allocators.queue.test_virtual import served

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
-from allocators.nesting import is_tick, next_tick
+from allocators.inner_policies import is_tick, next_tick
 from allocators.placement import RUN_TIME_NEEDS
 from allocators.queue.wrappers import Partition, Switch
 from sim.cluster import Cluster, NodeGroup

@@ -20,8 +20,8 @@ from allocators import make
 from allocators.sites.slurm.backfill import NodeReservations
 from allocators.sites.slurm.controller import Controller
 from allocators.sites.slurm.fairshare import Association, FairShare, Share
+from allocators.sites.slurm.node_selection import FreeNodes, SwitchNodes
 from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
-from allocators.sites.slurm.select import FreeNodes, SwitchNodes
 from allocators.sites.slurm.site import SlurmSite, partitions_of
 from allocators.sites.slurm.state import SlurmJob
 from sim.cluster import Cluster

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocators.sites.slurm.accounts import AssociationLimits, read_associations
-from allocators.sites.slurm.commands import change_commands, sacctmgr_script
+from allocators.sites.slurm.sacctmgr import change_commands, sacctmgr_script
 from sim.contract import ParameterError
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,9 +10,9 @@ import pytest
 from allocators import make
 from allocators.sites.slurm.accounts import read_associations
 from allocators.sites.slurm.config import read_conf
-from allocators.sites.slurm.eligible import Condition, UnsatisfiableError, conditions_of
 from allocators.sites.slurm.limits import UsageLimits
 from allocators.sites.slurm.state import SlurmJob
+from allocators.sites.slurm.waitlist import Condition, UnsatisfiableError, conditions_of
 from sim.cluster import Cluster, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec

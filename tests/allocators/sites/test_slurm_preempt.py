@@ -12,9 +12,9 @@ from allocators import make
 from allocators.sites.slurm.accounts import read_associations
 from allocators.sites.slurm.controller import Controller
 from allocators.sites.slurm.fairshare import FairShare
+from allocators.sites.slurm.node_selection import FreeNodes
 from allocators.sites.slurm.preempt import CANCEL, REQUEUE, PreemptionRules
 from allocators.sites.slurm.rules import Rules, SlurmPartition, Timers
-from allocators.sites.slurm.select import FreeNodes
 from allocators.sites.slurm.site import SlurmSite
 from allocators.sites.slurm.state import SlurmJob
 from sim.cluster import Cluster, NodeGroup

@@ -11,8 +11,8 @@ import pytest
 
 from sim.cluster import Change, Cluster, NodeGroup
 from sim.contract import Cadence
-from sim.engine.endings import ROOMLESS, STUCK
 from sim.engine.faults import Faults
+from sim.engine.give_up import ROOMLESS, STUCK
 from sim.errors import ParameterError
 from sim.overheads import Overheads
 from tests.sim.scripted import Greedy, Script, across, gantt, jobs, on, run

@@ -16,7 +16,7 @@ from sim import metrics
 from sim.cluster import Cluster
 from sim.conditions import Conditions, Measure
 from sim.engine.simulator import Simulator
-from sim.metrics.hetero import (
+from sim.metrics.gpu_types import (
     equal_share_jct_s,
     fairness,
     isolated_s,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from sim.metrics.life import job_events, job_periods
+from sim.metrics.job_events import job_events, job_periods
 from sim.metrics.timeline import Timeline
 from sim.overheads import Overheads
 from tests.sim.metrics.metrics_cases import Held, Job, cluster_of, failures_of, five, run_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.metrics import queue_series
-from sim.metrics.moment import moment, ranks
+from sim.metrics.run_state import moment, ranks
 from sim.metrics.timeline import Timeline
 from tests.sim.metrics.metrics_cases import Held, Job, cluster_of, five, run_of
 

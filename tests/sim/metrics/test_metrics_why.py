@@ -12,9 +12,17 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.contract import Demand
-from sim.metrics.room import RoomNeeds, has_spread_jobs, room
+from sim.metrics.fit import RoomNeeds, has_spread_jobs, room
 from sim.metrics.timeline import Timeline
-from sim.metrics.why import MAX_PIECES, JobCase, Piece, _earlier_waiting, causes, reasons, waits
+from sim.metrics.wait_causes import (
+    MAX_PIECES,
+    JobCase,
+    Piece,
+    _earlier_waiting,
+    causes,
+    reasons,
+    waits,
+)
 from sim.result import RunResult
 from tests.properties.runs import mixed_cluster, rough_run
 from tests.sim.metrics.metrics_cases import Held, Job, outages_of, run_of

@@ -13,11 +13,11 @@ from sim.cluster import Cluster
 from sim.contract import Spec
 from sim.engine.simulator import Measure, Simulator
 from sim.metrics import summary
-from sim.metrics.facts import JobFacts, RunFacts
+from sim.metrics.inputs import JobFacts, RunFacts
 from sim.metrics.registry import COLUMNS, JSON_KEYS, METRICS, Metric, compute_from_jobs
 from tests.golden.scenarios import stored
 from tests.sim.metrics.metrics_cases import FIVE, cluster_of, five, trace_of
-from trainyard.text import BY_UNIT
+from trainyard.formatting import BY_UNIT
 from trainyard.traces.samples import load_sample
 
 TABLES_ONLY = {"ms", "MB", "GPU-s", "GB-h", "Core-h"}

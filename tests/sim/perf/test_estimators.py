@@ -17,10 +17,10 @@ from sim.perf.estimators import Biased, Exact, Noisy, SizeEstimator, Unknown
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.predictors import PerUser
 from sim.perf.profiled import Profiled
+from sim.perf.regression import Boosting, Forest
 from sim.perf.rigid import Rigid
 from sim.perf.scaling import Amdahl, PowerLaw
-from sim.perf.table import Table
-from sim.perf.trained import Boosting, Forest
+from sim.perf.speed_table import Table
 from tests.sim.scripted import jobs, on
 
 TRACE = jobs(*[(at, 1, 10.0 * (at + 1)) for at in range(200)])

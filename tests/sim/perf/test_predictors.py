@@ -17,13 +17,13 @@ from sim.contract import Spec
 from sim.engine.simulator import Conditions, Simulator
 from sim.errors import ParameterError
 from sim.overheads import Overheads
-from sim.perf import trained
+from sim.perf import regression
 from sim.perf.estimators import Unknown
 from sim.perf.parameter_server import ParameterServer
 from sim.perf.predictors import LearnedEstimator, PerUser
 from sim.perf.profiled import Profiled
+from sim.perf.regression import Boosting, Forest
 from sim.perf.rigid import Rigid
-from sim.perf.trained import Boosting, Forest
 from sim.result import RunResult
 from sim.trace import Trace
 
@@ -336,7 +336,7 @@ def test_without_the_package_it_is_refused_in_one_sentence(
     of: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        trained,
+        regression,
         "find_spec",
         lambda name: None if name == "sklearn" else importlib.util.find_spec(name),
     )

@@ -19,7 +19,7 @@ from sim.conditions import Conditions
 from sim.engine.simulator import Simulator
 from sim.errors import ContractError, ParameterError
 from sim.grants import Gang, Grant, Part, Shape
-from sim.perf.copies import FREE
+from sim.perf.copy_cost import FREE
 from sim.perf.lookup import missing_combinations, used_types
 from sim.perf.measured import Key, Measured, ProfileTable, built_in, read_profile
 from sim.perf.profiled import Profiled

@@ -21,9 +21,9 @@ from sim.perf import ESTIMATORS
 from sim.perf.estimators import Biased, EstimatorSpec, Exact, Noisy, Unknown
 from sim.perf.parameter_server import ParameterServer, ParameterServerModel
 from sim.perf.predictors import PerUser
+from sim.perf.regression import Boosting, Forest
 from sim.perf.resources import BoundResources
 from sim.perf.rigid import Rigid
-from sim.perf.trained import Boosting, Forest
 from sim.result import RunResult
 from sim.trace import Trace
 

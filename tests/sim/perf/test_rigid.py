@@ -10,7 +10,7 @@ import pytest
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ContractError, ParameterError
 from sim.grants import Gang, Grant, Part, Shape
-from sim.perf.copies import FREE
+from sim.perf.copy_cost import FREE
 from sim.perf.model import Rate
 from sim.perf.rigid import Rigid, RigidModel
 from tests.sim.scripted import across, jobs, on

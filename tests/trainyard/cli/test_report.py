@@ -12,7 +12,7 @@ from sim.params import Spec
 from trainyard.cli.main import main
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -35,7 +35,7 @@ def call(
 
 @pytest.fixture
 def tiny() -> Study:
-    return replace(start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf")))
+    return replace(new_study.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf")))
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from trainyard.results.outcomes import keys
 from trainyard.runs.run import run_to_store
 from trainyard.store import Store, StoreError
 from trainyard.store.entry import to_parquet
-from trainyard.study.branch import BranchPoint, FromHere
+from trainyard.study.branch_point import BranchPoint, FromHere
 from trainyard.study.study import Study
 
 Call = Callable[..., tuple[int, str, str]]

@@ -12,9 +12,9 @@ import yaml
 from sim.cluster import NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
-from trainyard.clusters.drops import read_cluster_files, read_machines
-from trainyard.clusters.homes import GPUS_PER_NODE, set_node_gpus
 from trainyard.clusters.machines import import_cluster
+from trainyard.clusters.uploads import read_cluster_files, read_machines
+from trainyard.clusters.virtual_clusters import GPUS_PER_NODE, set_node_gpus
 
 SINFO = """\
 gpu-1|batch*|gpu:a100:4(S:0-1),nvme:1|64|515000|idle|avx

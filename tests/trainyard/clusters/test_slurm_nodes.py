@@ -9,7 +9,7 @@ import pytest
 from sim.cluster import KNOWN_TYPES, NodeGroup
 from sim.errors import ClusterError
 from tests.shared import shared
-from trainyard.clusters import drops, machines
+from trainyard.clusters import machines, uploads
 from trainyard.clusters.node_lists import expand_hosts, read_slurm, read_slurm_json
 
 CONF = """
@@ -247,7 +247,7 @@ def test_a_table_of_cloud_instances() -> None:
         NodeGroup(1, 1, "v100", 4.0, 61.0),
         NodeGroup(3, 0, "", 2.0),
     )
-    assert drops.read_machines("nodes.csv", text) is not None
+    assert uploads.read_machines("nodes.csv", text) is not None
     # No published rate, so no speed is made up.
     assert machines.import_cluster("n.csv", b"vm_size,nodes\ng5.xlarge,1\n").unknown_types == (
         "a10g",

@@ -15,10 +15,10 @@ import pandas as pd
 from sim.cluster import Cluster
 from sim.trace import Trace
 from tests.trainyard.results.test_compare import outcome_of
+from trainyard.results.backtest_verdict import Past
 from trainyard.results.compare import Outcome
 from trainyard.results.headline import GOALS, Headline, headline, headlines
-from trainyard.results.meaning import ComparisonSetting
-from trainyard.results.past import Past
+from trainyard.results.validity import ComparisonSetting
 
 HOUR: Final = 3600.0
 NAN: Final = float("nan")

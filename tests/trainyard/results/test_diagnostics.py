@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from sim.params import Spec
-from trainyard.results.details import Diagnostics, diagnose
+from trainyard.results.detail_data import Diagnostics, diagnose
 from trainyard.results.outcomes import gather
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 
 
@@ -29,7 +29,9 @@ def left(study: Study, root: Path) -> Diagnostics:
 
 
 def test_sizes_are_shown_where_somebody_asked_and_was_told_otherwise(tmp_path: Path) -> None:
-    tiny = replace(start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf")), baseline=0)
+    tiny = replace(
+        new_study.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf")), baseline=0
+    )
     found = left(
         replace(tiny, base=replace(tiny.base, estimator=Spec.of("biased", factor=3.0))), tmp_path
     )
@@ -43,5 +45,5 @@ def test_sizes_are_shown_where_somebody_asked_and_was_told_otherwise(tmp_path: P
 
 
 def test_true_sizes_are_no_figure(tmp_path: Path) -> None:
-    tiny = replace(start.sample_study("tiny"), allocators=(Spec("srtf"),), baseline=0)
+    tiny = replace(new_study.sample_study("tiny"), allocators=(Spec("srtf"),), baseline=0)
     assert not left(tiny, tmp_path).points

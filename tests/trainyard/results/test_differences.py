@@ -13,7 +13,7 @@ from trainyard.results.differences import study_changes
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 
 
@@ -24,24 +24,26 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def study() -> Study:
-    return start.sample_study("tiny")
+    return new_study.sample_study("tiny")
 
 
 def test_differences_are_told_in_words(study: Study) -> None:
     assert study_changes(study, study) == []
     base = study.base
     assert study_changes(study, replace(study, base=replace(base, seed=3))) == ["seed 0 → 3"]
-    assert study_changes(study, start.with_cluster(study, Cluster.parse("2x8:v100"))) == [
+    assert study_changes(study, new_study.with_cluster(study, Cluster.parse("2x8:v100"))) == [
         "cluster: 8 → 16 GPUs"
     ]
-    assert study_changes(study, start.with_cluster(study, Cluster.parse("2x4:v100"))) == ["cluster"]
+    assert study_changes(study, new_study.with_cluster(study, Cluster.parse("2x4:v100"))) == [
+        "cluster"
+    ]
     assert (
-        study_changes(study, start.with_trace(study, TraceSpec("sample:week")))[0]
+        study_changes(study, new_study.with_trace(study, TraceSpec("sample:week")))[0]
         == "trace Twelve jobs by hand → A week on two GPU types"
     )
-    other = start.with_model(study, "overheads", Spec.of("overheads", restart_s=45.0))
+    other = new_study.with_model(study, "overheads", Spec.of("overheads", restart_s=45.0))
     assert study_changes(study, other) == ["pause at a restart (s) 60 → 45"]
-    fewer = start.with_policies(study, study.allocators[1:])
+    fewer = new_study.with_policies(study, study.allocators[1:])
     first, second = outcomes.titles(study.allocators)[:2]
     assert study_changes(study, fewer) == [f"− {first}", f"baseline {second}"]
     assert study_changes(fewer, study) == [f"+ {first}", f"baseline {first}"]

@@ -11,7 +11,7 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.params import Spec
-from trainyard.results import details
+from trainyard.results import detail_data
 from trainyard.results.outcomes import gather
 from trainyard.runs.frames import _RESOURCE_BINS, MAX_SHOWN, chart_frames, type_frames
 from trainyard.runs.run import run, run_to_store, scenario_key
@@ -42,8 +42,8 @@ def store(tmp_path: Path, study: Study) -> Store:
 
 def test_every_complete_policy_has_its_figures(study: Study, store: Store) -> None:
     shown = gather(study, store)
-    assert details.has_several_types(shown)
-    found = details.type_report(shown)
+    assert detail_data.has_several_types(shown)
+    found = detail_data.type_report(shown)
     assert found.types == ("v100", "k80")
     assert tuple(found.shares) == tuple(found.use) == tuple(found.fairness) == shown.titles
     assert found.notes == {}
@@ -59,14 +59,14 @@ def test_every_complete_policy_has_its_figures(study: Study, store: Store) -> No
 def test_fairness_against_a_policy_is_job_by_job(study: Study, store: Store) -> None:
     shown = gather(study, store)
     first, second, third = shown.titles
-    against = details.fairness_against(shown, first)
+    against = detail_data.fairness_against(shown, first)
     assert list(against) == [second, third]
     jct = [
         (entry[0].jobs()["finish_s"] - entry[0].jobs()["submit_s"]).to_numpy()
         for entry in shown.entries
     ]
     assert against[third]["rho"].tolist() == pytest.approx(sorted(jct[2] / jct[0]))
-    assert details.fairness_against(shown, third)[first]["rho"].tolist() == pytest.approx(
+    assert detail_data.fairness_against(shown, third)[first]["rho"].tolist() == pytest.approx(
         sorted(jct[0] / jct[2])
     )
 
@@ -75,7 +75,7 @@ def test_clusters_of_one_type_have_none_of_this(tmp_path: Path) -> None:
     scenario = Scenario(TraceSpec("sample:tiny"), Cluster.parse("1x8:v100,1x0:cpu"), Spec("fifo"))
     store = Store(tmp_path / "store")
     key = run_to_store(scenario.to_json(), str(store.root))
-    assert not details.has_several_types(gather(Study(scenario, (scenario.allocator,)), store))
+    assert not detail_data.has_several_types(gather(Study(scenario, (scenario.allocator,)), store))
     entry = store.get(key)
     assert entry is not None
     assert not {"chart-types", "chart-use", "chart-notes", "chart-fairness"} & set(entry.rows)
@@ -85,14 +85,16 @@ def test_a_result_that_was_removed_is_one_sentence(study: Study, store: Store) -
     shown = gather(study, store)
     store.delete(scenario_key(study.base, store))
     with pytest.raises(StoreError, match="was removed"):
-        details.type_report(shown)
+        detail_data.type_report(shown)
 
 
 def test_notes_by_type_are_one_choice(study: Study, store: Store) -> None:
-    found = details.type_report(gather(study, store))
+    found = detail_data.type_report(gather(study, store))
     title = next(iter(found.shares))
     frame = found.fairness[title].head(3).assign(name=["price_v100", "price k80", "payoff"])
-    noted = details.TypeReport(found.types, found.shares, found.use, {title: frame}, found.fairness)
+    noted = detail_data.TypeReport(
+        found.types, found.shares, found.use, {title: frame}, found.fairness
+    )
     assert noted.families(title) == {
         "price": {"price_v100": "v100", "price k80": "k80"},
         "payoff": {"payoff": "payoff"},

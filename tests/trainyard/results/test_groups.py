@@ -8,13 +8,13 @@ import pytest
 
 from sim.params import Spec
 from sim.trace import Trace
-from trainyard.results import groups, meaning, outcomes
+from trainyard.results import groups, outcomes, validity
 from trainyard.results.compare import Outcome
 from trainyard.results.outcomes import StudyResults
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 
 
@@ -40,7 +40,7 @@ def jobs_of(gpus: list[int], ideal_s: list[float]) -> pd.DataFrame:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
     """Three policies on twelve jobs, three repeats with sizes believed at random."""
     store = Store(tmp_path_factory.mktemp("groups") / "store")
-    tiny = start.sample_study("tiny")
+    tiny = new_study.sample_study("tiny")
     base = replace(tiny.base, estimator=Spec.of("noisy", sigma=1.5), perf=Spec("rigid"))
     study = Study(base, (Spec("fifo"), Spec("srtf"), Spec("las")), repeats=3)
     trace = load_trace(study.base.trace)
@@ -93,8 +93,8 @@ def test_many_users_are_capped_and_said() -> None:
 def test_means_of_groups_are_those_of_their_jobs(
     shown: StudyResults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "MIN_JOBS_IN_GROUP", 0)
-    monkeypatch.setattr(meaning, "MIN_JOBS", 0)
+    monkeypatch.setattr(validity, "MIN_JOBS_IN_GROUP", 0)
+    monkeypatch.setattr(validity, "MIN_JOBS", 0)
     trace, jobs = trace_and_jobs(shown)
     way = groups.groupings(trace, jobs)["size"]
     found = groups.group_means(shown, way, shown.titles)
@@ -181,8 +181,8 @@ def test_of_few_jobs_nothing_is_told_in_per_cent(
     )
     # Twelve jobs are enough for once, and so are as many as the largest group has; the others stay.
     counts = np.bincount(way.codes)
-    monkeypatch.setattr(meaning, "MIN_JOBS", 12)
-    monkeypatch.setattr(meaning, "MIN_JOBS_IN_GROUP", int(counts.max()))
+    monkeypatch.setattr(validity, "MIN_JOBS", 12)
+    monkeypatch.setattr(validity, "MIN_JOBS_IN_GROUP", int(counts.max()))
     some = groups.group_means(shown, way, shown.titles)
     assert some is not None
     told = some.table.dropna(subset=["change"])
@@ -199,7 +199,7 @@ def test_without_the_baseline_nothing_is_grouped(shown: StudyResults) -> None:
 def test_a_table_of_all_jobs_says_what_the_whole_comparison_says(
     shown: StudyResults, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "MIN_JOBS", 1)
+    monkeypatch.setattr(validity, "MIN_JOBS", 1)
     said = outcomes.report(shown, Store(tmp_path_factory.mktemp("empty") / "store"))
     assert said is not None
     trace, _ = trace_and_jobs(shown)

@@ -22,10 +22,10 @@ from tests.trainyard.results.situations import (
     recorded,
     repeated,
 )
-from trainyard.results import meaning
+from trainyard.results import validity
 from trainyard.results.headline import GOALS, headline, headlines
-from trainyard.results.meaning import ComparisonSetting
-from trainyard.results.ways_out import COMPARE_ANYWAY
+from trainyard.results.suggestions import COMPARE_ANYWAY
+from trainyard.results.validity import ComparisonSetting
 
 
 @pytest.mark.parametrize(
@@ -310,5 +310,5 @@ def test_limits_of_the_load(load: float, state: str, verdict: str) -> None:
 
 def test_beyond_the_limit_a_quarter_of_equal_jobs_would_wait_at_the_end() -> None:
     # What is left undone at a load, whatever the policy: see decision 0019.
-    left = {load: 1 - 1 / load for load in (meaning.OVERLOAD, 1.5)}
-    assert left[meaning.OVERLOAD] < meaning.WAITING < left[1.5]
+    left = {load: 1 - 1 / load for load in (validity.OVERLOAD, 1.5)}
+    assert left[validity.OVERLOAD] < validity.WAITING < left[1.5]

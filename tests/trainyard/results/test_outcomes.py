@@ -12,12 +12,12 @@ from sim.errors import ClusterError, ParameterError
 from sim.metrics import JCT_PARTS, UsageArrays
 from sim.params import Spec
 from tests.trainyard.results.situations import amounts
-from trainyard.results import meaning, outcomes
+from trainyard.results import outcomes, validity
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 
 
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def study() -> Study:
-    return start.sample_study("tiny")
+    return new_study.sample_study("tiny")
 
 
 def finish(study: Study, store: Store, places: tuple[int, ...]) -> None:
@@ -129,9 +129,9 @@ def test_a_complete_study(study: Study, store: Store) -> None:
 def test_differences_are_told_of_enough_jobs(
     study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "MIN_JOBS", 12)
+    monkeypatch.setattr(validity, "MIN_JOBS", 12)
     # Of so few jobs on eight GPUs one large one is waited for.
-    monkeypatch.setattr(meaning, "WIDE", 2.0)
+    monkeypatch.setattr(validity, "WIDE", 2.0)
     finish(study, store, (0, 1))
     said = outcomes.report(
         outcomes.gather(replace(study, allocators=study.allocators[:2]), store), store
@@ -200,7 +200,7 @@ def test_repeats_are_complete_together(study: Study, store: Store) -> None:
 
 
 def test_a_cluster_too_small_for_the_recording_is_said(study: Study, store: Store) -> None:
-    small = start.with_cluster(study, Cluster.parse("1x4:v100"))
+    small = new_study.with_cluster(study, Cluster.parse("1x4:v100"))
     replays = next(at for at, spec in enumerate(small.allocators) if spec.name == "recorded")
     finish(small, store, (0, replays))
     said = outcomes.report(outcomes.gather(small, store), store)
@@ -216,7 +216,7 @@ def test_a_cluster_too_small_for_the_recording_is_said(study: Study, store: Stor
 def test_costs_are_compared_on_the_jobs_that_both_completed(
     study: Study, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meaning, "MIN_JOBS", 1)
+    monkeypatch.setattr(validity, "MIN_JOBS", 1)
     # The run under the second policy ends while jobs are still waiting.
     cut = replace(study, base=replace(study.base, stop="horizon", horizon_s=1800.0))
     finish(cut, store, (0, 1))
@@ -250,59 +250,65 @@ def on(study: Study, source: str) -> Study:
 
 
 def test_a_cluster_made_by_the_user_outlives_another_trace(study: Study, store: Store) -> None:
-    mine = start.with_cluster(on(study, "made:elastic-nodes:per_h=6"), Cluster.parse("3x8:v100"))
+    mine = new_study.with_cluster(
+        on(study, "made:elastic-nodes:per_h=6"), Cluster.parse("3x8:v100")
+    )
     for source in ("made:elastic-nodes:per_h=8", "made:batch-jobs", "sample:week"):
-        assert start.with_trace(mine, TraceSpec(source)).base.cluster == mine.base.cluster
-    made = start.with_trace(study, TraceSpec("made:elastic-nodes:gpus_per_node=4"))
+        assert new_study.with_trace(mine, TraceSpec(source)).base.cluster == mine.base.cluster
+    made = new_study.with_trace(study, TraceSpec("made:elastic-nodes:gpus_per_node=4"))
     assert (
-        start.with_trace(made, TraceSpec("made:elastic-nodes:gpus_per_node=8")).base.cluster.gpus
+        new_study.with_trace(
+            made, TraceSpec("made:elastic-nodes:gpus_per_node=8")
+        ).base.cluster.gpus
         == 2 * made.base.cluster.gpus
     )
     # An upload keeps the cluster of the sample before it, which nobody made; the upload itself may
     # be gone.
-    upload = on(start.with_trace(study, TraceSpec("sample:week")), "store:" + "0" * 32)
+    upload = on(new_study.with_trace(study, TraceSpec("sample:week")), "store:" + "0" * 32)
     assert (
-        start.with_trace(upload, TraceSpec("sample:tiny"), store).base.cluster == study.base.cluster
+        new_study.with_trace(upload, TraceSpec("sample:tiny"), store).base.cluster
+        == study.base.cluster
     )
 
 
 def test_a_sample_brings_its_cluster_and_a_window_does_not(study: Study) -> None:
-    assert start.with_trace(study, TraceSpec("sample:week")).base.cluster.gpus == 64
-    mine = start.with_cluster(study, Cluster.parse("2x8:v100"))
+    assert new_study.with_trace(study, TraceSpec("sample:week")).base.cluster.gpus == 64
+    mine = new_study.with_cluster(study, Cluster.parse("2x8:v100"))
     assert (
-        start.with_trace(mine, replace(mine.base.trace, load=2.0)).base.cluster == mine.base.cluster
+        new_study.with_trace(mine, replace(mine.base.trace, load=2.0)).base.cluster
+        == mine.base.cluster
     )
 
 
 def test_a_study_needs_a_policy(study: Study) -> None:
     with pytest.raises(ParameterError, match="Choose at least one"):
-        start.with_policies(study, ())
+        new_study.with_policies(study, ())
 
 
 def test_why_a_policy_cannot_run(study: Study) -> None:
     replays = next(at for at, spec in enumerate(study.allocators) if spec.name == "recorded")
-    assert start.refusal_reason(study, replays) == ""
+    assert new_study.refusal_reason(study, replays) == ""
     loaded = replace(study, base=replace(study.base, trace=replace(study.base.trace, load=2.0)))
-    assert "history" in start.refusal_reason(loaded, replays)
+    assert "history" in new_study.refusal_reason(loaded, replays)
 
 
 def test_what_comes_from_outside_may_not_name_a_file_or_fill_the_memory(study: Study) -> None:
-    assert start.refuse_server_file(study) is study
+    assert new_study.refuse_server_file(study) is study
     away = replace(study, base=replace(study.base, trace=TraceSpec("/etc/passwd")))
     with pytest.raises(ParameterError, match="Load it on the Trace page"):
-        start.refuse_server_file(away)
+        new_study.refuse_server_file(away)
     with pytest.raises(ClusterError, match="1,000,000,000 nodes; 100,000 is the most"):
         Cluster.parse("1000000000x8:v100")
 
 
 def test_a_recorded_schedule_that_the_new_jobs_lack_is_left_out() -> None:
-    study = start.sample_study()
+    study = new_study.sample_study()
     assert Spec("recorded") in study.allocators
-    loaded = start.with_trace(study, replace(study.base.trace, load=2.0))
+    loaded = new_study.with_trace(study, replace(study.base.trace, load=2.0))
     assert loaded.allocators == tuple(spec for spec in study.allocators if spec.name != "recorded")
     assert loaded.allocators[loaded.baseline] == study.allocators[study.baseline]
     alone = replace(study, allocators=(Spec("recorded"),), baseline=0)
-    assert start.with_trace(alone, loaded.base.trace).allocators == alone.allocators
+    assert new_study.with_trace(alone, loaded.base.trace).allocators == alone.allocators
 
 
 def test_the_facts_say_how_many_rows_of_a_file_are_not_among_the_jobs(

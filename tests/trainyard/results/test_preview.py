@@ -13,8 +13,8 @@ from sim.params import Spec
 from sim.result import Progress
 from tests.waiting import wait_until
 from trainyard.results import groups, outcomes, preview
-from trainyard.results.loads import loads
 from trainyard.results.preview import PreviewAnswer, PreviewRequest, Previews
+from trainyard.results.window_series import loads
 from trainyard.runs.engines import SETTING
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.runs.worker import StoppedError

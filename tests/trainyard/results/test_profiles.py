@@ -24,7 +24,7 @@ from trainyard.runs.run import run, run_to_store, scenario_key
 from trainyard.store import Store, StoreError, profiles
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_source, load_trace
 
 HEADER = "gpu_type,model,batch_size,scale_factor,placement,iterations_per_second\n"
@@ -147,7 +147,7 @@ def test_a_profile_that_is_gone_is_one_sentence_everywhere(store: Store) -> None
     study = Study(scenario, (scenario.allocator,))
     for use in (
         lambda: run(scenario, store=store),
-        lambda: start.refusal_reason(study, 0, store),
+        lambda: new_study.refusal_reason(study, 0, store),
         lambda: coverage.profile_coverage(scenario.perf, KNOWN, CLUSTER, store),
         lambda: profiles.assumptions(scenario.perf, KNOWN, store),
         lambda: coverage.without_unmeasured(study, store),

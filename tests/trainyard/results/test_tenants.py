@@ -16,7 +16,7 @@ from sim.conditions import Conditions
 from sim.contract import Plan, Spec
 from sim.engine.simulator import Simulator
 from sim.errors import ParameterError
-from sim.metrics.usage import UsageArrays
+from sim.metrics.gpu_seconds import UsageArrays
 from sim.overheads import Overheads
 from sim.trace import Trace
 from tests.sim.scripted import Script, on

@@ -25,7 +25,7 @@ from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 
 class ByHand(Executor):
@@ -82,7 +82,7 @@ def _end(pool: WorkerPool, run: Submission, cpu_s: float) -> None:
 
 def test_a_tiny_comparison_ends_beside_a_long_run_of_another_session(pool: WorkerPool) -> None:
     """The 1,200 jobs of a run took 0.24 CPU s: 1,200 x 0.2 ms. By the clock that was any time."""
-    week = start.sample_study("week").base
+    week = new_study.sample_study("week").base
     hadar = replace(week, allocator=Spec("hadar"))  # 1,200 x 5 ms = 6 s: no short run
     long = pool.submit(hadar, watcher="ann")
     assert (long.state, long.seconds) == ("running", pytest.approx(6.0))

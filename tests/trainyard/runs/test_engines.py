@@ -26,8 +26,8 @@ from sim.errors import ParameterError, TraceError
 from sim.trace import Trace
 from tests.properties.runs import busy_trace
 from trainyard.runs import engines
-from trainyard.runs.totals import JOB_COLUMNS, run_totals, write_jobs
-from trainyard.traces.bare import read_minimal_trace
+from trainyard.runs.summary_only import JOB_COLUMNS, run_totals, write_jobs
+from trainyard.traces.summary_reader import read_minimal_trace
 
 CLUSTER = Cluster.parse("4x8:v100")
 TRACE = busy_trace(200, 1)

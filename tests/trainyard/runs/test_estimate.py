@@ -19,7 +19,7 @@ from trainyard.runs.run import run
 from trainyard.store import Store, StoredResult
 from trainyard.store.files import Folder
 from trainyard.study.scenario import Scenario, TraceSpec
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 
 
@@ -74,7 +74,9 @@ def test_a_policy_around_others_costs_what_it_holds() -> None:
 @pytest.mark.usefixtures("kernel")
 def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(store: Store) -> None:
     study = replace(
-        start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("srtf"), Spec("easy")), repeats=2
+        new_study.sample_study("tiny"),
+        allocators=(Spec("fifo"), Spec("srtf"), Spec("easy")),
+        repeats=2,
     )
     costs = Costs()
     costs.record(ran("fifo", 1_000, 1.0))
@@ -96,7 +98,7 @@ def test_runs_share_the_processes_and_the_longest_policy_sets_the_least_time(sto
 @pytest.mark.usefixtures("kernel")
 def test_a_policy_that_has_not_run_here_has_its_usual_cost(store: Store) -> None:
     study = replace(
-        start.sample_study("tiny"), allocators=(Spec("fifo"), Spec("hadar")), baseline=0
+        new_study.sample_study("tiny"), allocators=(Spec("fifo"), Spec("hadar")), baseline=0
     )
     # 12 jobs x (0.1 + 5) ms one after the other; on two processes Hadar's 60 ms.
     assert estimate.estimate(study, store, Costs(), 1).seconds == pytest.approx(12 * 5.1e-3)
@@ -119,7 +121,7 @@ def test_the_engine_that_will_run_decides(store: Store, monkeypatch: pytest.Monk
         }
     )
     large = TraceSpec(f"store:{store.put_trace(Trace.of(rows))}")
-    base = replace(start.sample_study("tiny").base, trace=large, allocator=Spec("fifo"))
+    base = replace(new_study.sample_study("tiny").base, trace=large, allocator=Spec("fifo"))
     monkeypatch.setattr(compiled, "is_warm", lambda: True)
     monkeypatch.setenv(SETTING, "auto")
 

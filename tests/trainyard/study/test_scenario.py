@@ -12,10 +12,10 @@ from sim.errors import ClusterError, ParameterError
 from sim.params import Spec
 from trainyard.study import catalog
 from trainyard.study import scenario as module
-from trainyard.study.branch import BranchPoint, FromHere
+from trainyard.study.branch_point import BranchPoint, FromHere
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 DIGEST = "d" * 32
 
@@ -240,7 +240,7 @@ def test_formats() -> None:
     assert "format" not in made.canonical()
     assert "format" not in Study(made, (Spec("fifo"),)).canonical()
     assert not made.overheads.params  # silence means no cost, as ever
-    assert start.sample_study("tiny").base.overheads.values == {"restart_s": 60.0}
+    assert new_study.sample_study("tiny").base.overheads.values == {"restart_s": 60.0}
     with pytest.raises(
         ParameterError, match="The scenario has format 3, but this version reads up to 2"
     ):

@@ -10,10 +10,10 @@ from typing import Final
 
 from sim.cluster import Cluster
 from sim.contract import Spec
-from trainyard.study.search import SizeQuestion
-from trainyard.sweeps import sentences as plan
+from trainyard.study.size_question import SizeQuestion
+from trainyard.sweeps import summaries as plan
 from trainyard.sweeps.plan import PolicyAnswer, Reading
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 
 def answer(policy: str, nodes: int | None, usd: float = 10.0, **more: float) -> PolicyAnswer:
@@ -27,7 +27,7 @@ def answer(policy: str, nodes: int | None, usd: float = 10.0, **more: float) -> 
 @cache
 def question() -> SizeQuestion:
     """Return a search for up to 20 V100 nodes beside 2 A100 nodes; 95 % start within 1 h."""
-    study = start.sample_study("tiny")
+    study = new_study.sample_study("tiny")
     base = replace(study.base, cluster=Cluster.parse("4x8:v100,2x8:a100"))
     policies = (Spec("fifo"), Spec("srtf"))
     two = replace(study, allocators=policies, base=base)

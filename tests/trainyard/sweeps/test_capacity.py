@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ParameterError
-from trainyard.study.capacity import (
+from trainyard.study.size_search import (
     FAR_IN_A_ROW,
     MAX_CHECKED,
     CountSearch,

@@ -14,7 +14,7 @@ from trainyard.runs.run import run, summarize_run
 from trainyard.runs.task import Numbers
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
-from trainyard.study.search import SizeQuestion
+from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.sweeps import plan
 from trainyard.sweeps.plan import PlanRun

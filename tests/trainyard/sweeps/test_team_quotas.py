@@ -13,14 +13,14 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard.study.scenario import Scenario
 from trainyard.sweeps.team_quotas import plan_quotas
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 # Three jobs of a at once, 2 GPUs and 100 s each; two of b, 1 GPU and 50 s each.
 ROWS = [(0, 2, 100, "a")] * 3 + [(0, 1, 50, "b")] * 2
 
 
 def scenario(gpus: int) -> Scenario:
-    base = start.sample_study("tiny").base
+    base = new_study.sample_study("tiny").base
     return replace(base, cluster=Cluster.parse(f"1x{gpus}:v100"), allocator=Spec("fifo"))
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
 from sim.trace import Trace
-from trainyard.clusters import doubts
+from trainyard.clusters import cluster_warnings
 from trainyard.store import Store
 from trainyard.traces import intake
 from trainyard.traces.sources import row_counts_text
@@ -110,7 +110,7 @@ def jobs(*gpus: int, **columns: Any) -> Trace:
 def in_doubt(trace: Trace, cluster: str, *never: int) -> Callable[[], list[str]]:
     """Return what makes jobs on a cluster doubtful, where those numbered `never` cannot start."""
     mask = np.isin(np.arange(len(trace)), never)
-    return lambda: [*doubts.find_doubts(trace, Cluster.parse(cluster), mask).values()]
+    return lambda: [*cluster_warnings.find_doubts(trace, Cluster.parse(cluster), mask).values()]
 
 
 SITUATIONS: Final[Mapping[str, Callable[[], list[str]]]] = {

@@ -15,7 +15,7 @@ from sim.trace import Trace
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import bundle, start
+from trainyard.traces import bundle, new_study
 from trainyard.traces.samples import SAMPLES, load_sample
 from trainyard.traces.sources import load_source
 
@@ -46,7 +46,7 @@ def study(store: Store) -> Study:
     digest = store.put_trace(
         Trace.of(frame, name="my month", epoch="2026-01-05T00:00:00+00:00"), ACCOUNT
     )
-    base = start.sample_study("tiny").base
+    base = new_study.sample_study("tiny").base
     return Study(
         replace(base, trace=TraceSpec(f"store:{digest}", load=2.0)), (base.allocator,)
     ).with_name("mine")
@@ -76,7 +76,7 @@ def test_an_archive_restores_scenario_jobs_and_account_elsewhere(
     other = Store(tmp_path_factory.mktemp("other"))
     data = bundle.scenario_archive(study, store)
     assert data == bundle.scenario_archive(study, store)
-    found = bundle.open_scenario_file(data, "mine.zip", start.sample_study("tiny"), other)
+    found = bundle.open_scenario_file(data, "mine.zip", new_study.sample_study("tiny"), other)
     assert (found.study, found.missing_trace, found.jobs) == (study, "", 2)
     there, here = load_source(study.base.trace, other), load_source(study.base.trace, store)
     assert (there.trace.digest, there.trace.name, there.trace.epoch) == (
@@ -91,7 +91,7 @@ def test_an_archive_restores_scenario_jobs_and_account_elsewhere(
     "name", [name for name, sample in SAMPLES.items() if sample.suffix == ".parquet"][:2]
 )
 def test_jobs_of_a_sample_come_out_as_they_went_in(name: str, store: Store) -> None:
-    study = start.sample_study(name)
+    study = new_study.sample_study(name)
     found = bundle.open_scenario_file(
         bundle.scenario_archive(study, store), "sample.zip", study, store
     )
@@ -123,7 +123,7 @@ def test_a_scenario_alone_keeps_the_trace_that_was_there_if_its_own_is_a_file(
     assert found.study.base.trace == study.base.trace
     assert (
         bundle.open_scenario_file(
-            bundle.scenario_text(study).encode(), "mine.json", start.sample_study("tiny"), store
+            bundle.scenario_text(study).encode(), "mine.json", new_study.sample_study("tiny"), store
         ).study
         == study
     )
@@ -184,7 +184,7 @@ def test_the_id_of_a_scenario_leaves_its_name_out(study: Study) -> None:
 def test_the_command_line_reads_the_jobs_of_an_archive_as_they_were(
     tmp_path: Path, store: Store
 ) -> None:
-    study = start.sample_study("week")
+    study = new_study.sample_study("week")
     with zipfile.ZipFile(io.BytesIO(bundle.scenario_archive(study, store))) as file:
         file.extract(bundle.JOBS_FILE, tmp_path)
     spec = TraceSpec.of(str(tmp_path / bundle.JOBS_FILE), read={"cpu_jobs": "keep"})

@@ -12,7 +12,7 @@ from sim.trace import Trace
 from tests.shared import shared
 from trainyard.clusters.prices import types_with_guessed_speed
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.fitting import (
     busy_day_gpus,
     cluster_with_gpus,
@@ -128,20 +128,20 @@ def test_jobs_of_a_file_never_run_on_the_cluster_of_a_sample(tmp_path: object) -
     path, other = f"{tmp_path}/jobs.csv", f"{tmp_path}/more.csv"
     jobs().frame.to_csv(path, index=False)
     jobs(num_gpus=[16, 16]).frame.to_csv(other, index=False)
-    study = start.sample_study()
+    study = new_study.sample_study()
     fits = fit_cluster(load_source(TraceSpec(path))).cluster
-    assert start.with_trace(study, TraceSpec(path)).base.cluster == fits
-    tinkered = start.with_cluster(study, Cluster.parse("3x8:v100"))
-    on_file = start.with_trace(tinkered, TraceSpec(path))
+    assert new_study.with_trace(study, TraceSpec(path)).base.cluster == fits
+    tinkered = new_study.with_cluster(study, Cluster.parse("3x8:v100"))
+    on_file = new_study.with_trace(tinkered, TraceSpec(path))
     assert on_file.base.cluster == fits
     # The next file gets its own, unless the user chose one for the first.
-    bigger = start.with_trace(on_file, TraceSpec(other)).base.cluster
+    bigger = new_study.with_trace(on_file, TraceSpec(other)).base.cluster
     assert bigger == fit_cluster(load_source(TraceSpec(other))).cluster != fits
-    mine = start.with_cluster(on_file, Cluster.parse("3x8:v100"))
-    assert start.with_trace(mine, TraceSpec(other)).base.cluster == mine.base.cluster
+    mine = new_study.with_cluster(on_file, Cluster.parse("3x8:v100"))
+    assert new_study.with_trace(mine, TraceSpec(other)).base.cluster == mine.base.cluster
     # A window leaves it alone, and a sample brings its own again.
-    assert start.with_trace(on_file, TraceSpec(path, load=2.0)).base.cluster == fits
-    assert start.with_trace(on_file, study.base.trace).base.cluster == study.base.cluster
+    assert new_study.with_trace(on_file, TraceSpec(path, load=2.0)).base.cluster == fits
+    assert new_study.with_trace(on_file, study.base.trace).base.cluster == study.base.cluster
 
 
 def counts(trace: Trace, gpus: int = 8, kind: str = "v100") -> dict[str, int]:

@@ -21,7 +21,7 @@ from trainyard.study import catalog
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_source, load_trace, source_digest
 
 SOURCE = "made:elastic-nodes:jobs=30,per_h=12,seed=3"
@@ -122,11 +122,11 @@ def test_the_key_depends_on_the_jobs_not_on_the_spelling(made: Scenario, store: 
 
 def test_a_made_source_runs_and_may_come_from_outside(made: Scenario) -> None:
     study = Study(made, (Spec("fifo"),))
-    assert start.refuse_server_file(study) is study
+    assert new_study.refuse_server_file(study) is study
     result = run(made)
     assert (result.jobs["outcome"].astype("str") == "completed").all()
-    moved = start.with_trace(
-        start.with_cluster(study, load_source(made.trace).cluster or made.cluster),
+    moved = new_study.with_trace(
+        new_study.with_cluster(study, load_source(made.trace).cluster or made.cluster),
         TraceSpec("made:batch-jobs"),
     )
     assert moved.base.cluster.gpus == 100

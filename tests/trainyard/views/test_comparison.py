@@ -12,10 +12,10 @@ from sim.params import Spec
 from trainyard.results import outcomes
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
 from trainyard.views import comparison, ledger
-from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.comparison import ComparisonChoice, build
 
 SRTF = ComparisonChoice("jct_mean_s", "SRTF")
@@ -25,7 +25,7 @@ SRTF = ComparisonChoice("jct_mean_s", "SRTF")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> ComparedRuns:
     """FIFO and SRTF on the twelve jobs of the tiny sample."""
     store = Store(tmp_path_factory.mktemp("comparison") / "store")
-    study = start.with_policies(start.sample_study("tiny"), (Spec("fifo"), Spec("srtf")))
+    study = new_study.with_policies(new_study.sample_study("tiny"), (Spec("fifo"), Spec("srtf")))
     trace = load_trace(study.base.trace)
     for scenario in study.scenarios():
         store_result(

@@ -14,10 +14,10 @@ from sim.errors import ParameterError
 from sim.params import Spec
 from tests.trainyard.results.test_exports import finished
 from trainyard.results import outcomes
-from trainyard.results.loads import Load, Loads
+from trainyard.results.window_series import Load, Loads
 from trainyard.store import Store
-from trainyard.traces import start
-from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.traces import new_study
+from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.over_time import area_note, queue, two_digits
 from trainyard.views.registry import OF_METRICS, VIEWS, view, views
 
@@ -25,7 +25,7 @@ from trainyard.views.registry import OF_METRICS, VIEWS, view, views
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> ComparedRuns:
     """Two policies on two GPU types, with wrong estimates of run times."""
-    study = start.with_cluster(start.sample_study("tiny"), Cluster.parse("1x8:v100,1x4:t4"))
+    study = new_study.with_cluster(new_study.sample_study("tiny"), Cluster.parse("1x8:v100,1x4:t4"))
     study = replace(
         study,
         base=replace(study.base, estimator=Spec.of("noisy", sigma=1.0)),
@@ -64,7 +64,7 @@ def test_no_figure_of_gpus_without_gpus_and_none_of_changes_without_a_baseline(
     compared: ComparedRuns, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     store = Store(tmp_path_factory.mktemp("alone"))
-    study = replace(start.sample_study("tiny"), allocators=(Spec("fifo"),))
+    study = replace(new_study.sample_study("tiny"), allocators=(Spec("fifo"),))
     found = compare_runs(finished(study, store), store)
     assert found is not None
     kinds = {one.name.split("-")[0] for one in views(found)}

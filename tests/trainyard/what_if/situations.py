@@ -27,7 +27,7 @@ from tests.sim.metrics.metrics_cases import (
 )
 from trainyard.what_if import explore, reasons
 from trainyard.what_if.explore import Book
-from trainyard.what_if.witness import Witness
+from trainyard.what_if.statements import Witness
 
 TWO: Final = Cluster.parse("2x4:v100")
 

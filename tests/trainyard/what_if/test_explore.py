@@ -25,10 +25,10 @@ from tests.trainyard.what_if.situations import (
     preempted_often,
     three,
 )
+from trainyard.formatting import RunClock
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
-from trainyard.text import RunClock
 from trainyard.traces.sources import load_trace
 from trainyard.what_if import explore
 from trainyard.what_if.explore import Book

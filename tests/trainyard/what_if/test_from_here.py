@@ -13,8 +13,8 @@ from sim.metrics import first_difference_s
 from sim.params import Spec
 from tests import conformance
 from trainyard.results.differences import branch_title
-from trainyard.study import branch as from_here
-from trainyard.study.branch import BranchPoint, FromHere
+from trainyard.study import branch_point as from_here
+from trainyard.study.branch_point import BranchPoint, FromHere
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 

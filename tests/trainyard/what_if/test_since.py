@@ -11,11 +11,11 @@ from sim.params import Spec
 from sim.trace import Trace
 from tests.strategies import trace_of
 from tests.trainyard.what_if.test_from_here import FIFO, study_on
+from trainyard.formatting import RunClock
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store, StoredResult
-from trainyard.study import branch as from_here
-from trainyard.study.branch import Branch, BranchPoint
-from trainyard.text import RunClock
+from trainyard.study import branch_point as from_here
+from trainyard.study.branch_point import Branch, BranchPoint
 from trainyard.what_if import branch_diff
 from trainyard.what_if.branch_diff import HERE, WAS, BranchDifference
 

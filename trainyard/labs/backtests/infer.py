@@ -15,8 +15,9 @@ import numpy as np
 
 from sim.cluster import Change, Cluster
 from sim.errors import TrainyardError
-from sim.hosts import expand_hosts
+from sim.host_lists import expand_hosts
 from sim.trace import Trace
+from trainyard.formatting import RunClock, duration, plural
 from trainyard.labs.backtests.limits import propose_limits, propose_time_limit
 from trainyard.labs.backtests.proposal import (
     CAPACITY,
@@ -31,7 +32,6 @@ from trainyard.labs.backtests.proposal import (
 )
 from trainyard.labs.backtests.record import DAY_S, Floats, Mask, RecordedJobs, capacity, use
 from trainyard.study.scenario import Scenario
-from trainyard.text import RunClock, duration, plural
 
 PERSISTENT_S: Final = 60.0
 """Time from which room for a waiting job counts as unused: two backfill intervals."""

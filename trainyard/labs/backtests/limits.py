@@ -14,6 +14,7 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.metrics.steps import accumulate
 from sim.trace import Trace
+from trainyard.formatting import duration, plural
 from trainyard.labs.backtests.proposal import (
     LIMIT,
     MAX_NAMED,
@@ -26,7 +27,6 @@ from trainyard.labs.backtests.proposal import (
 from trainyard.labs.backtests.record import Floats, Mask, RecordedJobs, capacity, use
 from trainyard.study.check import parameter_value
 from trainyard.study.scenario import Scenario
-from trainyard.text import duration, plural
 
 _ROUND_H: Final = (0.5, 1, 2, 4, 6, 8, 12, 24, 36, 48, 72, 96, 120, 168, 336, 720)
 

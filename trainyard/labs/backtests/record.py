@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from sim.cluster import Cluster
 from sim.metrics import SIZE_CLASSES, size_class
+from sim.metrics.gpu_seconds import absences
 from sim.metrics.steps import accumulate
-from sim.metrics.usage import absences
 from sim.trace import Trace
-from trainyard.text import duration, plural
+from trainyard.formatting import duration, plural
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

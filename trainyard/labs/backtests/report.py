@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics.steps import integral
+from trainyard.formatting import duration, plural
 from trainyard.labs.backtests import figures
 from trainyard.labs.backtests.figures import Measures, RepeatSpread
 from trainyard.labs.backtests.fit import WORSE, Step
@@ -26,10 +27,9 @@ from trainyard.labs.backtests.record import (
     job_groups,
     use,
 )
-from trainyard.results.past import Closeness, Past, judge_closeness
+from trainyard.results.backtest_verdict import Closeness, Past, judge_closeness
 from trainyard.study.document import plain
 from trainyard.study.scenario import Scenario
-from trainyard.text import duration, plural
 
 LAST_WEEK: Final = "Recorded median wait of the last week"
 _MAX_BINS: Final = 160
@@ -283,7 +283,7 @@ class Ground:
         The recorded jobs and their split.
     short : float
         Share of recorded waiting time with too few free GPUs, see
-        `trainyard.results.trust.share_waiting_for_gpus`; NaN = unknown.
+        `trainyard.results.recorded_accuracy.share_waiting_for_gpus`; NaN = unknown.
     faults : tuple of str
         Why the recording cannot be judged against.
     """

@@ -24,9 +24,9 @@ from trainyard.labs.backtests.report import (
     ProposalRow,
     Simulated,
 )
-from trainyard.results import past
-from trainyard.results.trust import share_waiting_for_gpus
-from trainyard.results.ways_out import reference_policies
+from trainyard.results import backtest_verdict
+from trainyard.results.recorded_accuracy import share_waiting_for_gpus
+from trainyard.results.suggestions import reference_policies
 from trainyard.runs.batch import FailedRun, ScenarioBatch
 from trainyard.runs.executors import DEFAULT
 from trainyard.runs.queue import RunQueue
@@ -261,7 +261,7 @@ class BacktestRun(ScenarioBatch):
                 rival_runs[title] = outcome
         judged = report.build_report(self.title, ground, runs, rival_runs, tuple(remarks))
         if judged.past is not None and not judged.faults:
-            past.store_verdict(judged.past, of, self.store)
+            backtest_verdict.store_verdict(judged.past, of, self.store)
         self._made[of] = judged
         return judged
 

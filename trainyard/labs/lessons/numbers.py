@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from sim import metrics
 from sim.cluster import Cluster
 from sim.metrics.registry import NUMBERS
+from trainyard.formatting import duration
 from trainyard.results.compare import SAME_S
 from trainyard.results.groups import size_text
 from trainyard.results.outcomes import StudyResults
 from trainyard.store import StoredResult
-from trainyard.text import duration
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -25,12 +25,12 @@ from trainyard.labs.lessons.numbers import (
     Number,
 )
 from trainyard.results import outcomes
-from trainyard.study import parsing
+from trainyard.study import toml_values
 from trainyard.study.document import number, whole_number
 from trainyard.study.scenario import MADE, Scenario, as_spec
 from trainyard.study.settings import with_seed, with_settings
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 FOLDER: Final = Path(__file__).resolve().parent
 MAX_SEED: Final = 9999
@@ -234,7 +234,7 @@ class Lesson:
 
 def names() -> tuple[str, ...]:
     """Return the names of the lessons, in order."""
-    return parsing.file_stems(FOLDER)
+    return toml_values.file_stems(FOLDER)
 
 
 def lessons() -> tuple[Lesson, ...]:
@@ -251,7 +251,7 @@ def load(name: str) -> Lesson:
     ParameterError
         If there is none of that name, or its file is wrong.
     """
-    return read_lesson(parsing.find_file("lesson", name, FOLDER))
+    return read_lesson(toml_values.find_file("lesson", name, FOLDER))
 
 
 def read_lesson(path: Path) -> Lesson:
@@ -263,7 +263,7 @@ def read_lesson(path: Path) -> Lesson:
         If the file cannot be read, a key is missing or unknown, a text names a number that there is
         not, or a scenario cannot be built; the sentence names the file.
     """
-    return parsing.read_toml("lesson", path, _lesson)
+    return toml_values.read_toml("lesson", path, _lesson)
 
 
 _KEYS: Final = (
@@ -274,11 +274,11 @@ _KEYS: Final = (
 
 def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
     """Return the lesson described by a TOML table."""
-    table = parsing.table(
+    table = toml_values.table(
         "lesson", data, _KEYS, optional=("policies", "axis", "change", "pictures", "steps", "opens")
     )
     texts = {
-        key: parsing.text(key, table[key])
+        key: toml_values.text(key, table[key])
         for key in ("title", "intro", "question", "notice", "decides")
     }
     axis = _axis(table["axis"]) if "axis" in table else None
@@ -288,12 +288,13 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
         base=_base(table["base"], table.get("policies", [])),
         axis=axis,
         change=_change(table["change"]) if "change" in table else None,
-        numbers=tuple(_number(one) for one in parsing.as_list("numbers", table["numbers"])),
-        answers=tuple(_answer(one) for one in parsing.as_list("answers", table["answers"])),
+        numbers=tuple(_number(one) for one in toml_values.as_list("numbers", table["numbers"])),
+        answers=tuple(_answer(one) for one in toml_values.as_list("answers", table["answers"])),
         pictures=tuple(
-            _picture(one, axis) for one in parsing.as_list("pictures", table.get("pictures", []))
+            _picture(one, axis)
+            for one in toml_values.as_list("pictures", table.get("pictures", []))
         ),
-        steps=tuple(_step(one) for one in parsing.as_list("steps", table.get("steps", []))),
+        steps=tuple(_step(one) for one in toml_values.as_list("steps", table.get("steps", []))),
         opens=number("opens", table["opens"]) if "opens" in table else None,
         **texts,
     )
@@ -308,35 +309,35 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
 def _base(data: Any, policies: Any) -> Study:
     """Return the base comparison of a lesson."""
     if data == SAMPLE:
-        return start.sample_study()
-    specs = tuple(as_spec(one) for one in parsing.as_list("policies", policies))
+        return new_study.sample_study()
+    specs = tuple(as_spec(one) for one in toml_values.as_list("policies", policies))
     if not specs:
         raise ParameterError("it names no policies. Add at least one.")
     return Study(
-        Scenario.from_json({**parsing.mapping("base", data), "allocator": specs[0]}), specs
+        Scenario.from_json({**toml_values.mapping("base", data), "allocator": specs[0]}), specs
     )
 
 
 def _axis(data: Any) -> LessonAxis:
     """Return the axis described by a table."""
-    table = parsing.table(
+    table = toml_values.table(
         "axis", data, ("title", "unit", "values", "path", "times"), optional=("unit", "times")
     )
     values, times = (
-        parsing.numbers("axis: values", table["values"]),
+        toml_values.numbers("axis: values", table["values"]),
         number("axis: times", table.get("times", 1.0)),
     )
     if not values or list(values) != sorted(set(values)):
         raise ParameterError("the values of the axis must ascend.")
-    path = parsing.text("axis: path", table["path"])
+    path = toml_values.text("axis: path", table["path"])
     # A path with a placeholder, such as cluster={}x8:v100, or one that takes the value.
     sets = tuple(
         (path.format(f"{value * times:.12g}") if "{}" in path else f"{path}={value * times:.12g}",)
         for value in values
     )
     return LessonAxis(
-        parsing.text("axis: title", table["title"]),
-        parsing.text("axis: unit", table.get("unit", "")),
+        toml_values.text("axis: title", table["title"]),
+        toml_values.text("axis: unit", table.get("unit", "")),
         values,
         sets,
     )
@@ -344,13 +345,13 @@ def _axis(data: Any) -> LessonAxis:
 
 def _change(data: Any) -> LessonChange:
     """Return the change described by a table."""
-    table = parsing.table("change", data, ("title", "options", "first"))
+    table = toml_values.table("change", data, ("title", "options", "first"))
     pairs = [
-        parsing.table("option", one, ("text", "set"))
-        for one in parsing.as_list("change: options", table["options"])
+        toml_values.table("option", one, ("text", "set"))
+        for one in toml_values.as_list("change: options", table["options"])
     ]
-    options = tuple(parsing.text("option", pair["text"]) for pair in pairs)
-    parsing.check_distinct("options", options)
+    options = tuple(toml_values.text("option", pair["text"]) for pair in pairs)
+    toml_values.check_distinct("options", options)
     first = whole_number("change: first", table["first"])
     if not 0 <= first < len(options) or len(options) < 2:
         raise ParameterError(
@@ -358,9 +359,9 @@ def _change(data: Any) -> LessonChange:
             " change to."
         )
     return LessonChange(
-        parsing.text("change: title", table["title"]),
+        toml_values.text("change: title", table["title"]),
         options,
-        tuple(parsing.changes("option", pair["set"]) for pair in pairs),
+        tuple(toml_values.changes("option", pair["set"]) for pair in pairs),
         first,
     )
 
@@ -368,17 +369,17 @@ def _change(data: Any) -> LessonChange:
 def _number(data: Any) -> Number:
     """Return the number described by a table, checked."""
     keys = tuple(item.name for item in fields(Number))
-    table = parsing.table(
+    table = toml_values.table(
         "number", data, keys, optional=[key for key in keys if key not in ("name", "label")]
     )
     at = number("number: at", table.pop("at")) if "at" in table else None
     parts = tuple(
-        parsing.text("number: parts", one)
-        for one in parsing.as_list("number: parts", table.pop("parts", []))
+        toml_values.text("number: parts", one)
+        for one in toml_values.as_list("number: parts", table.pop("parts", []))
     )
     share = number("number: share", table.pop("share", 0.0))
     result = Number(
-        **{key: parsing.text(f"number: {key}", value) for key, value in table.items()},
+        **{key: toml_values.text(f"number: {key}", value) for key, value in table.items()},
         at=at,
         parts=parts,
         share=share,
@@ -409,17 +410,17 @@ def _number(data: Any) -> Number:
 
 def _answer(data: Any) -> LessonAnswer:
     """Return the answer described by a table."""
-    table = parsing.table("answer", data, ("text", "below", "why"), optional=("below",))
+    table = toml_values.table("answer", data, ("text", "below", "why"), optional=("below",))
     return LessonAnswer(
-        parsing.text("answer", table["text"]),
+        toml_values.text("answer", table["text"]),
         number("answer: below", table.get("below", math.inf)),
-        parsing.text("answer: why", table["why"]),
+        toml_values.text("answer: why", table["why"]),
     )
 
 
 def _picture(data: Any, axis: LessonAxis | None) -> Picture:
     """Return the figure described by a table."""
-    table = parsing.table(
+    table = toml_values.table(
         "picture", data, ("kind", "title", "metric", "by", "at"), optional=("metric", "by", "at")
     )
     at = number("picture: at", table.pop("at")) if "at" in table else None
@@ -434,7 +435,7 @@ def _picture(data: Any, axis: LessonAxis | None) -> Picture:
         raise ParameterError(f"a picture is at {at:g}, which is no value of the axis.")
     return Picture(
         **{  # type: ignore[arg-type]
-            key: parsing.text(f"picture: {key}", value) for key, value in table.items()
+            key: toml_values.text(f"picture: {key}", value) for key, value in table.items()
         },
         at=at,
     )
@@ -442,10 +443,12 @@ def _picture(data: Any, axis: LessonAxis | None) -> Picture:
 
 def _step(data: Any) -> LessonStep:
     """Return the step described by a table."""
-    table = parsing.table("step", data, ("title", "text", "part"))
+    table = toml_values.table("step", data, ("title", "text", "part"))
     _check_choice("step: part", table["part"], PARTS)
     return LessonStep(
-        parsing.text("step", table["title"]), parsing.text("step", table["text"]), table["part"]
+        toml_values.text("step", table["title"]),
+        toml_values.text("step", table["text"]),
+        table["part"],
     )
 
 
@@ -473,7 +476,7 @@ def _check_numbers(lesson: Lesson) -> None:
         if strange := [name for name in one.parts if name not in defined]:
             raise ParameterError(f"number {one.name}: there is no number '{strange[0]}' before it.")
         defined.add(one.name)
-    parsing.check_distinct("numbers", [one.name for one in lesson.numbers])
+    toml_values.check_distinct("numbers", [one.name for one in lesson.numbers])
     if lesson.decides not in defined:
         raise ParameterError(f"decides = {lesson.decides} is not one of its numbers.")
     for text in (lesson.notice, *(answer.why for answer in lesson.answers)):

@@ -14,7 +14,7 @@ import pandas as pd
 from jobtraces.generate.elastic import CLASSES
 from sim.metrics.registry import METRICS
 from sim.perf.batch import Batch, speedups
-from trainyard.labs.replays.explained import fill_in
+from trainyard.labs.replays.explanation import fill_in
 from trainyard.labs.replays.report import Numbers, ReplayCell, ReplayReport
 from trainyard.labs.replays.types import BASE, Replay, ReplayPoint
 from trainyard.study import catalog

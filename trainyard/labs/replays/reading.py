@@ -13,7 +13,7 @@ import allocators
 from sim.errors import ParameterError, TrainyardError
 from sim.metrics.registry import NUMBERS
 from trainyard.labs.replays.bounds import BOUNDS
-from trainyard.labs.replays.explained import figures
+from trainyard.labs.replays.explanation import figures
 from trainyard.labs.replays.types import (
     BANDS,
     BASE,
@@ -29,7 +29,7 @@ from trainyard.labs.replays.types import (
     ReplayMeasure,
     ReplayPoint,
 )
-from trainyard.study import parsing
+from trainyard.study import toml_values
 from trainyard.study.document import number, whole_number
 from trainyard.study.scenario import Scenario
 
@@ -59,7 +59,7 @@ DEFAULT_REPLAY: Final = "huawei-headline"
 
 def names() -> tuple[str, ...]:
     """Return the names of the shipped replays."""
-    return parsing.file_stems(FOLDER)
+    return toml_values.file_stems(FOLDER)
 
 
 @lru_cache(maxsize=32)
@@ -71,7 +71,7 @@ def load(name: str) -> Replay:
     ParameterError
         If there is none of that name, or its file is wrong.
     """
-    return read_replay(parsing.find_file("replay", name, FOLDER))
+    return read_replay(toml_values.find_file("replay", name, FOLDER))
 
 
 @lru_cache(maxsize=1)
@@ -105,44 +105,45 @@ def read_replay(path: Path) -> Replay:
         If the file cannot be read, a key is missing or unknown, a value cannot be used, or a
         scenario of it cannot be built; the sentence names the file.
     """
-    return parsing.read_toml("replay", path, _replay)
+    return toml_values.read_toml("replay", path, _replay)
 
 
 def _replay(data: Mapping[str, Any], name: str) -> Replay:
     """Return the replay described by a TOML table, checked."""
-    table = parsing.table(
+    table = toml_values.table(
         "replay",
         data,
         (*(item.name for item in fields(Replay)), "axis_seeds"),
         optional=("axes", "axis_seeds", "bounds", "budget", "run_s"),
     )
     for key in ("name", "title", "claim", "known", "reading", "explain", "budget"):
-        table[key] = parsing.text(key, table.get(key, ""))
+        table[key] = toml_values.text(key, table.get(key, ""))
     table["paper"] = _paper(table["paper"])
     table["arms"] = tuple(
-        _arm(name, one) for name, one in parsing.mapping("arms", table["arms"]).items()
+        _arm(name, one) for name, one in toml_values.mapping("arms", table["arms"]).items()
     )
     table["bounds"] = tuple(
         _read_bound(name, one, table["arms"])
-        for name, one in parsing.mapping("bounds", table.get("bounds", {})).items()
+        for name, one in toml_values.mapping("bounds", table.get("bounds", {})).items()
     )
     arm_names = tuple(arm.name for arm in (*table["arms"], *table["bounds"]))
-    parsing.check_distinct("arms and bounds", arm_names)
+    toml_values.check_distinct("arms and bounds", arm_names)
     table["run_s"] = number("run_s", table.get("run_s", 0.0))
     table["seeds"] = _seeds("seeds", table["seeds"])
     spare = _seeds("axis_seeds", table.pop("axis_seeds", table["seeds"]))
     table["axes"] = tuple(
-        _axis(one, arm_names, spare) for one in parsing.as_list("axes", table.get("axes", []))
+        _axis(one, arm_names, spare) for one in toml_values.as_list("axes", table.get("axes", []))
     )
-    parsing.check_distinct("axes", [axis.name for axis in table["axes"]])
+    toml_values.check_distinct("axes", [axis.name for axis in table["axes"]])
     table["claims"] = tuple(
-        _claim(one, arm_names, table["axes"]) for one in parsing.as_list("claims", table["claims"])
+        _claim(one, arm_names, table["axes"])
+        for one in toml_values.as_list("claims", table["claims"])
     )
     table["base"] = _base(table["base"])
     replay = Replay(**table)
     if replay.name != name:
         raise ParameterError(f"its name is '{replay.name}', but that of the file is '{name}'.")
-    parsing.check_distinct("claims", [claim.text for claim in replay.claims])
+    toml_values.check_distinct("claims", [claim.text for claim in replay.claims])
     if not replay.claims:
         raise ParameterError("there is no claim. Add at least one.")
     _check_bounds(replay)
@@ -200,16 +201,16 @@ def _check_scenarios(replay: Replay) -> None:
 
 def _base(data: Any) -> Scenario:
     """Return the base scenario of a replay."""
-    given = parsing.mapping("base", data)
+    given = toml_values.mapping("base", data)
     # The allocator here is a placeholder: every arm names its own.
     return Scenario.from_json({**given, "allocator": next(iter(allocators.REGISTRY))})
 
 
 def _paper(data: Any) -> Paper:
     """Return the paper described by a table."""
-    table = parsing.table("paper", data, [item.name for item in fields(Paper)])
+    table = toml_values.table("paper", data, [item.name for item in fields(Paper)])
     texts = {
-        key: parsing.text(f"paper.{key}", table[key])
+        key: toml_values.text(f"paper.{key}", table[key])
         for key in ("title", "authors", "venue", "link")
     }
     return Paper(**texts, year=whole_number("paper.year", table["year"]))
@@ -217,9 +218,11 @@ def _paper(data: Any) -> Paper:
 
 def _arm(name: str, data: Any) -> Arm:
     """Return the arm described by a table."""
-    table = parsing.table(f"arm {name}", data, ("title", "set"))
+    table = toml_values.table(f"arm {name}", data, ("title", "set"))
     arm = Arm(
-        name, parsing.text("title", table["title"]), parsing.changes(f"arm {name}", table["set"])
+        name,
+        toml_values.text("title", table["title"]),
+        toml_values.changes(f"arm {name}", table["set"]),
     )
     if not any(change.startswith("allocator=") for change in arm.set):
         raise ParameterError(f"arm {name} names no policy. Begin its 'set' with allocator=NAME.")
@@ -228,9 +231,9 @@ def _arm(name: str, data: Any) -> Arm:
 
 def _read_bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
     """Return the bound described by a table."""
-    table = parsing.table(f"bound {name}", data, ("title", "of", "by"))
+    table = toml_values.table(f"bound {name}", data, ("title", "of", "by"))
     title, of, by = (
-        parsing.text(f"bound {name}: {key}", table[key]) for key in ("title", "of", "by")
+        toml_values.text(f"bound {name}: {key}", table[key]) for key in ("title", "of", "by")
     )
     arm = next((arm for arm in arms if arm.name == of), None)
     if arm is None:
@@ -259,23 +262,23 @@ def _axis(data: Any, arms: Sequence[str], spare: int) -> ReplayAxis:
         "seeds",
         "where",
     )
-    table = parsing.table(
+    table = toml_values.table(
         "axis",
         data,
         keys,
         optional=("unit", "path", "sets", "fixed", "only", "claimed", "seeds", "where"),
     )
-    name = parsing.text("axis.name", table["name"])
+    name = toml_values.text("axis.name", table["name"])
     where = f"axis {name}"
-    values = parsing.numbers(f"{where}: values", table["values"])
+    values = toml_values.numbers(f"{where}: values", table["values"])
     if list(values) != sorted(set(values)) or not values:
         raise ParameterError(f"{where}: its values must ascend.")
-    claimed = parsing.numbers(f"{where}: claimed", table.get("claimed", []))
+    claimed = toml_values.numbers(f"{where}: claimed", table.get("claimed", []))
     if missing := [value for value in claimed if value not in values]:
         raise ParameterError(f"{where}: {missing[0]:g} is claimed, but none of its values.")
     only = tuple(
-        parsing.text(f"{where}: only", one)
-        for one in parsing.as_list(f"{where}: only", table.get("only", list(arms)))
+        toml_values.text(f"{where}: only", one)
+        for one in toml_values.as_list(f"{where}: only", table.get("only", list(arms)))
     )
     if strange := [one for one in only if one not in arms]:
         raise ParameterError(
@@ -283,19 +286,19 @@ def _axis(data: Any, arms: Sequence[str], spare: int) -> ReplayAxis:
         )
     return ReplayAxis(
         name,
-        parsing.text(f"{where}: title", table["title"]),
-        parsing.text(f"{where}: unit", table.get("unit", "")),
+        toml_values.text(f"{where}: title", table["title"]),
+        toml_values.text(f"{where}: unit", table.get("unit", "")),
         values,
-        parsing.changes(where, table.get("fixed", [])),
+        toml_values.changes(where, table.get("fixed", [])),
         _axis_changes(where, table, values),
         only,
         claimed,
         tuple(
             _measure(where, one, arms)
-            for one in parsing.as_list(f"{where}: measures", table["measures"])
+            for one in toml_values.as_list(f"{where}: measures", table["measures"])
         ),
         _seeds(f"{where}: seeds", table.get("seeds", spare)),
-        parsing.text(f"{where}: where", table.get("where", "")),
+        toml_values.text(f"{where}: where", table.get("where", "")),
     )
 
 
@@ -310,14 +313,15 @@ def _axis_changes(
         )
     if "path" in table:
         return tuple(
-            (f"{parsing.text(f'{where}: path', table['path'])}={value:.12g}",) for value in values
+            (f"{toml_values.text(f'{where}: path', table['path'])}={value:.12g}",)
+            for value in values
         )
-    sets = parsing.as_list(f"{where}: sets", table["sets"])
+    sets = toml_values.as_list(f"{where}: sets", table["sets"])
     if len(sets) != len(values):
         raise ParameterError(
             f"{where}: {len(values)} values want as many lists in 'sets', not {len(sets)}."
         )
-    return tuple(parsing.changes(where, one) for one in sets)
+    return tuple(toml_values.changes(where, one) for one in sets)
 
 
 def _claim(data: Any, arms: Sequence[str], axes: Sequence[ReplayAxis]) -> Claim:
@@ -334,7 +338,9 @@ def _claim(data: Any, arms: Sequence[str], axes: Sequence[ReplayAxis]) -> Claim:
         "certainty",
         "by_construction",
     )
-    table = parsing.table("claim", data, keys, optional=set(keys) - {"metric", "arm", "certainty"})
+    table = toml_values.table(
+        "claim", data, keys, optional=set(keys) - {"metric", "arm", "certainty"}
+    )
     measure = _measure("claim", {key: table[key] for key in compared if key in table}, arms)
     where = f"claim {measure.text}"
     if table["certainty"] not in CERTAINTIES:
@@ -342,7 +348,7 @@ def _claim(data: Any, arms: Sequence[str], axes: Sequence[ReplayAxis]) -> Claim:
             f"{where}: certainty = {table['certainty']} is not one of {', '.join(CERTAINTIES)}."
         )
     published = number(f"{where}: published", table["published"]) if "published" in table else None
-    text = parsing.text(f"{where}: published_text", table.get("published_text", ""))
+    text = toml_values.text(f"{where}: published_text", table.get("published_text", ""))
     if published is not None and not text:
         raise ParameterError(f"{where}: a published figure needs its words, published_text.")
     at = _point(where, table.get("at", {}), axes)
@@ -365,7 +371,7 @@ def _band(
     """Return the band of a claim; a band around the published figure must match it."""
     if "band" not in table:
         return None
-    band = parsing.numbers(f"{where}: band", table["band"])
+    band = toml_values.numbers(f"{where}: band", table["band"])
     if len(band) != 2 or band[0] > band[1]:
         raise ParameterError(f"{where}: its band is not [low, high].")
     source = table.get("band_from")
@@ -387,7 +393,7 @@ def _band(
 
 def _point(where: str, data: Any, axes: Sequence[ReplayAxis]) -> ReplayPoint:
     """Return the axis point described by a table."""
-    pairs = list(parsing.mapping(f"{where}: at", data).items())
+    pairs = list(toml_values.mapping(f"{where}: at", data).items())
     if not pairs:
         return BASE
     by_name = {axis.name: axis for axis in axes}
@@ -399,7 +405,7 @@ def _point(where: str, data: Any, axes: Sequence[ReplayAxis]) -> ReplayPoint:
 
 def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
     """Return the measure described by a table."""
-    table = parsing.table(
+    table = toml_values.table(
         f"measure of {where}",
         data,
         [item.name for item in fields(ReplayMeasure)],
@@ -407,7 +413,7 @@ def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
     )
     measure = ReplayMeasure(
         **{  # type: ignore[arg-type]
-            key: parsing.text(f"{where}: {key}", value) for key, value in table.items()
+            key: toml_values.text(f"{where}: {key}", value) for key, value in table.items()
         }
     )
     if measure.metric not in NUMBERS:

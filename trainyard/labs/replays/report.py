@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from trainyard.labs.replays.explained import figures
+from trainyard.formatting import plural
+from trainyard.labs.replays.explanation import figures
 from trainyard.labs.replays.types import Claim, Replay, ReplayMeasure, ReplayPoint
 from trainyard.study.scenario import Scenario
-from trainyard.text import plural
 
 Floats = NDArray[np.float64]
 Numbers = dict[str, float]

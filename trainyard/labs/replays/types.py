@@ -280,8 +280,8 @@ class Replay:
         Where it was published.
     claim, known, reading, explain, budget : str
         What is published; what is known of the paper; what is our reading; what to notice (with
-        numbers of the run in braces, see `trainyard.labs.replays.explained`); how much is run, and
-        why so much.
+        numbers of the run in braces, see `trainyard.labs.replays.explanation`); how much is run,
+        and why so much.
     base : Scenario
         What all arms share.
     arms, axes, claims : tuple

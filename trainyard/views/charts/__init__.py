@@ -1,6 +1,7 @@
 """Charts: pure functions from small frames to Plotly figures, without Streamlit or WebGL."""
 
 from trainyard.views.charts.axes import TimeAxis, duration_text, log_duration
+from trainyard.views.charts.backtest import TwoLines, past_use, past_waits
 from trainyard.views.charts.gpu_types import (
     fairness_cdf,
     note_colours,
@@ -48,7 +49,6 @@ from trainyard.views.charts.over_time import (
     state_row,
     waiting_row,
 )
-from trainyard.views.charts.past import TwoLines, past_use, past_waits
 from trainyard.views.charts.replay import (
     PublishedClaim,
     published_vs_simulated,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trainyard.text import RunClock, duration
+from trainyard.formatting import RunClock, duration
 
 _DAY_S: Final = 86_400.0
 _UNITS: Final = (

@@ -12,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from trainyard.text import RunClock, gpu_type
+from trainyard.formatting import RunClock, gpu_type
 from trainyard.views.charts.axes import FEW_MARKS, TimeAxis, duration_text, log_duration
 from trainyard.views.charts.theme import (
     AMBER,

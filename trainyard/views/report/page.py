@@ -15,21 +15,21 @@ from plotly.offline import get_plotlyjs
 
 from sim.errors import ParameterError
 from sim.params import Spec
-from trainyard import text as readable
+from trainyard import formatting as readable
 from trainyard.clusters import machines
+from trainyard.formatting import plural
 from trainyard.results.headline import GOALS
 from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario, TraceSpec
-from trainyard.text import plural
 from trainyard.traces.samples import SAMPLES
+from trainyard.traces.sampling import HIDDEN_NAME
 from trainyard.traces.sources import load_source, row_counts_text
-from trainyard.traces.thinning import HIDDEN_NAME
 from trainyard.views import ledger
 from trainyard.views.charts import visible
 from trainyard.views.charts.theme import PRINTED, RECOLOURED, Style
-from trainyard.views.compared import ComparedRuns, compare_runs
+from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.figure_view import FigureView
 from trainyard.views.markup import (
     html_descriptions,

@@ -17,8 +17,8 @@ from sim.trace import Trace
 from trainyard.cli.backtest import report_lines
 from trainyard.cli.main import main
 from trainyard.labs.backtests.run import BacktestRun
-from trainyard.results import past
-from trainyard.results.past import Closeness, Past, judge_closeness
+from trainyard.results import backtest_verdict
+from trainyard.results.backtest_verdict import Closeness, Past, judge_closeness
 from trainyard.runs.run import run
 from trainyard.store import Store
 from trainyard.study.check import Check, backtest_scenario
@@ -105,7 +105,7 @@ def test_another_policy_explains_less_and_nothing_is_told_against_the_record(
     shuffled["start_time_s"] = shuffled["submit_time_s"] + waits
     base = scenario(shuffled, "fifo", store)
     study = Study(base, (Spec("recorded"), Spec("fifo")))
-    assert past.best_verdict(study, store) is None
+    assert backtest_verdict.best_verdict(study, store) is None
     report = check(shuffled, "fifo", store, anyway=True).report
     assert report is not None
     assert report.past is not None
@@ -123,7 +123,7 @@ def test_a_comparison_heeds_the_check(as_fifo: pd.DataFrame, store: Store) -> No
     report = ty.backtest(trace, CLUSTER, "sjf", store=store)
     again = ty.compare(trace, CLUSTER, ["recorded", "sjf"], store=store)
     assert report.past is not None
-    told = past.best_verdict(again.study, store)
+    told = backtest_verdict.best_verdict(again.study, store)
     assert told == report.past
     assert report.comparable == ("You cannot quote" not in again.headline)
     if not report.comparable:
@@ -154,7 +154,7 @@ def test_a_record_that_is_no_yardstick_runs_nothing(as_fifo: pd.DataFrame, store
     assert not anyway.comparable
     assert "But the record is no yardstick. Only 150" in anyway.headline
     assert (
-        past.best_verdict(
+        backtest_verdict.best_verdict(
             Study(scenario(as_fifo.iloc[:150], "fifo", store), (Spec("recorded"), Spec("fifo"))),
             store,
         )
@@ -207,13 +207,19 @@ def test_the_four_sentences(found: Closeness, level: str) -> None:
 def test_what_is_kept_comes_back(as_fifo: pd.DataFrame, store: Store) -> None:
     base = scenario(as_fifo, "fifo", store)
     one = Past("FIFO", "order", "Orders.", math.nan)
-    past.store_verdict(one, backtest_scenario(replace(base, seed=3), base.allocator), store)
-    found = past.best_verdict(Study(replace(base, seed=9), (Spec("recorded"), Spec("fifo"))), store)
+    backtest_verdict.store_verdict(
+        one, backtest_scenario(replace(base, seed=3), base.allocator), store
+    )
+    found = backtest_verdict.best_verdict(
+        Study(replace(base, seed=9), (Spec("recorded"), Spec("fifo"))), store
+    )
     assert found is not None
     assert (found.level, found.sentence) == ("order", "Orders.")
-    assert past.best_verdict(Study(base, (Spec("recorded"), Spec("sjf"))), store) is None
+    assert (
+        backtest_verdict.best_verdict(Study(base, (Spec("recorded"), Spec("sjf"))), store) is None
+    )
     # Without a record nothing is to be known.
-    assert past.best_verdict(Study(base, (Spec("fifo"),)), store) is None
+    assert backtest_verdict.best_verdict(Study(base, (Spec("fifo"),)), store) is None
 
 
 def test_a_question_is_written_and_read(as_fifo: pd.DataFrame, store: Store) -> None:

@@ -5,7 +5,7 @@ import pytest
 from sim.errors import TrainyardError
 from trainyard.labs.lessons import glossary
 from trainyard.labs.lessons.glossary import FOLDER
-from ui.learning import background
+from ui.learning import reference_tabs
 
 
 def test_the_page_of_the_documentation_is_the_list_of_the_app() -> None:
@@ -57,7 +57,7 @@ def test_a_whole_page_has_its_title_and_no_links_that_lead_nowhere() -> None:
 
 
 def test_every_section_that_the_limits_show_is_there() -> None:
-    parts = (*background.LIMITS, *background.FINDINGS, *background.MORE)
+    parts = (*reference_tabs.LIMITS, *reference_tabs.FINDINGS, *reference_tabs.MORE)
     assert all(glossary.read_section(page, heading) for page, heading, _ in parts)
 
 

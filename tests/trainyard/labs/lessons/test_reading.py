@@ -21,7 +21,7 @@ from trainyard.results.outcomes import StudyResults
 from trainyard.runs.run import run_to_store
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
-from trainyard.traces import start
+from trainyard.traces import new_study
 
 NAMES = reading.names()
 TEACHING = [*NAMES[1:]]
@@ -131,7 +131,7 @@ def test_only_the_lesson_on_buying_goes_on_to_plan() -> None:
 
 def test_lesson_0_is_the_comparison_that_the_app_opens_with() -> None:
     (study,) = reading.lessons()[0].studies(Setup())
-    sample = start.sample_study()
+    sample = new_study.sample_study()
     assert [one.key("") for one in study.scenarios()] == [one.key("") for one in sample.scenarios()]
 
 

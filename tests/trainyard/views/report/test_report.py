@@ -22,7 +22,7 @@ from trainyard.results.outcomes import StudyResults
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
-from trainyard.traces import start
+from trainyard.traces import new_study
 from trainyard.views.markup import MAX_ROWS, html_frame
 from trainyard.views.report.page import offline_html
 
@@ -75,7 +75,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def shown(store: Store) -> StudyResults:
-    return finished(start.sample_study("tiny"), store)
+    return finished(new_study.sample_study("tiny"), store)
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +186,10 @@ def test_equal_results_give_equal_bytes_but_for_the_time(
 
 
 def test_a_report_of_an_overload_says_it_first_and_what_to_do(store: Store) -> None:
-    week = start.with_cluster(start.sample_study("week"), Cluster.parse("1x8:v100"))
+    week = new_study.with_cluster(new_study.sample_study("week"), Cluster.parse("1x8:v100"))
     found = Page(
         offline_html(
-            finished(start.with_policies(week, (Spec("fifo"), Spec("srtf"))), store),
+            finished(new_study.with_policies(week, (Spec("fifo"), Spec("srtf"))), store),
             store,
             created=CREATED,
         )
@@ -206,7 +206,7 @@ def test_a_report_of_an_overload_says_it_first_and_what_to_do(store: Store) -> N
 
 
 def test_a_report_says_who_stands_in_for_the_baseline(store: Store) -> None:
-    tiny = start.sample_study("tiny")
+    tiny = new_study.sample_study("tiny")
     finished(replace(tiny, allocators=(Spec("fifo"), Spec("srtf"))), store)
     asked = replace(
         tiny, allocators=(Spec("greedy_elastic"), Spec("fifo"), Spec("srtf")), baseline=0
@@ -217,14 +217,14 @@ def test_a_report_says_who_stands_in_for_the_baseline(store: Store) -> None:
 
 
 def test_without_a_complete_policy_there_is_nothing_to_report(store: Store) -> None:
-    study = start.sample_study("tiny")
+    study = new_study.sample_study("tiny")
     missing = outcomes.gather(replace(study, base=replace(study.base, seed=77)), store)
     with pytest.raises(ParameterError, match="Run it first"):
         offline_html(missing, store, created=CREATED)
 
 
 def test_what_was_changed_is_said(store: Store) -> None:
-    study = start.sample_study("tiny")
+    study = new_study.sample_study("tiny")
     trace = replace(study.base.trace, from_s=600.0, load=2.0, sample=5, anonymise=True)
     measure = replace(study.base.measure, to_s=3600.0)
     base = replace(study.base, trace=trace, horizon_s=7200.0, measure=measure)

@@ -1,0 +1,346 @@
+"""Runs a queue rule over arrays, with the same record as `sim.engine.simulator`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from time import perf_counter, process_time
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sim.clock import instants
+from sim.cluster import Cluster
+from sim.conditions import Conditions
+from sim.contract import Allocator, Demand, Floats, Ints, NodePool, rule_of
+from sim.demand import Demands, group_into_pools
+from sim.engine.fast import compiled, free_gpus, loops, order, reservation
+from sim.engine.fast.arrays import (
+    FastRun,
+    Tables,
+    most_spots,
+    new_order,
+    new_queue,
+    new_room,
+    new_run,
+)
+from sim.engine.faults import Faults
+from sim.engine.record import FINISHED, UNSCHEDULABLE, Record, job_frame
+from sim.engine.setup import peak_rss_mb
+from sim.errors import TrainyardError
+from sim.overheads import Overheads
+from sim.perf.estimators import SizeEstimator
+from sim.perf.model import PerfModel, Steady
+from sim.result import ENDINGS, Progress, RunResult, Timing
+from sim.trace import Trace
+
+_INSTANTS_PER_REPORT: Final = 1 << 16
+"""Instants between two progress reports."""
+_MAX_SPOTS: Final = 1 << 29
+_MAX_CLOSE_ARRIVALS: Final = 100_000
+"""Submissions within as many microseconds that would look like a stuck clock."""
+
+
+class NotPlainError(TrainyardError):
+    """A run that only the general simulator can make; the message is the reason."""
+
+
+class NotCompiledError(NotPlainError):
+    """The loops are not compiled on this machine; the message is the reason."""
+
+
+def prepare_run(
+    trace: Trace, cluster: Cluster, allocator: Allocator, conditions: Conditions
+) -> FastRun:
+    """Return the input of the loops for a run.
+
+    Raises
+    ------
+    NotPlainError
+        If the policy has no queue rule, or the loops do not support the conditions.
+    TrainyardError
+        If the performance model or the estimator does not fit the trace.
+    """
+    rule = rule_of(allocator)
+    if rule is None:
+        raise NotPlainError("with these parameters the policy states no rule that it could follow")
+    _refuse(_condition_obstacles(trace, cluster, conditions))
+    model = conditions.perf.bind(trace, cluster)
+    speed = model.steady() if isinstance(model, Steady) else None
+    if speed is None or not (speed > 0).all():
+        raise NotPlainError("jobs do not all run at the one speed of a GPU type")
+    pools = group_into_pools(cluster)
+    demands = Demands(trace, cluster, pools)
+    _refuse(_machine_obstacles(cluster, pools, demands))
+    if rule.preemption != "none":
+        _refuse(_preemption_obstacles(trace, pools, conditions.overheads))
+    estimates = None
+    if "remaining_work" in allocator.needs.reads:
+        estimates = _first_estimates(trace, conditions, model)
+    return FastRun(trace, cluster, conditions, rule, model, speed, pools, demands, estimates)
+
+
+def _refuse(reasons: Iterator[tuple[str, bool]]) -> None:
+    """Raise `NotPlainError` with the first reason that holds."""
+    for why, holds in reasons:
+        if holds:
+            raise NotPlainError(why)
+
+
+def _first_estimates(trace: Trace, conditions: Conditions, model: PerfModel) -> Floats:
+    """Return the estimated work of all jobs; refuse learning estimators and zeros."""
+    estimator = conditions.estimator.bind(model, trace, conditions.overheads, conditions.seed)
+    if type(estimator) is not SizeEstimator:
+        raise NotPlainError("the estimator learns while the run goes on")
+    estimates = estimator.first_estimates()
+    if not (estimates > 0).all():
+        raise NotPlainError("an estimate is 0")
+    return estimates
+
+
+def _machine_obstacles(
+    cluster: Cluster, pools: Sequence[NodePool], demands: Demands
+) -> Iterator[tuple[str, bool]]:
+    """Yield (reason, holds) pairs for clusters that the loops do not support."""
+    kinds = [pool.type_at for pool in pools if pool.type_at >= 0]
+    yield "nodes of one GPU type differ in their partitions", len(set(kinds)) < len(kinds)
+    limited = any(_has_limits(cluster, pools, demand) for demand in demands.unique)
+    yield "cores or memory are limited", limited
+    yield "gangs are too large", most_spots(demands, pools) > _MAX_SPOTS
+
+
+def _preemption_obstacles(
+    trace: Trace, pools: Sequence[NodePool], overheads: Overheads
+) -> Iterator[tuple[str, bool]]:
+    """Yield (reason, holds) pairs for preemption that the loops do not support."""
+    yield "jobs are stopped, and nodes differ in their type", len(pools) > 1
+    costs = overheads.start_s or overheads.restart_s or overheads.overlap_s
+    yield "jobs are stopped, and a start or a restart takes time", bool(costs)
+    keeps = overheads.on_preempt == "checkpoint" and bool(trace.numbers("preemptible", 1.0).all())
+    yield "some jobs lose work when they are stopped, or must not be stopped", not keeps
+
+
+def _condition_obstacles(
+    trace: Trace, cluster: Cluster, conditions: Conditions
+) -> Iterator[tuple[str, bool]]:
+    """Yield (reason, holds) pairs for conditions that the loops do not support."""
+    overheads = conditions.overheads
+    yield "nodes come and go", bool(cluster.changes)
+    yield "nodes or jobs fail", conditions.faults != Faults()
+    yield "decisions take time", type(overheads) is not Overheads or overheads.latency(1) > 0
+    yield "the run ends at a horizon", conditions.horizon_s < inf or conditions.stop != "drained"
+    gpus = trace.frame["num_gpus"].to_numpy()
+    yield "some jobs ask for no GPU", not gpus.all()
+    submit_s = trace.frame["submit_time_s"].to_numpy()
+    close = len(submit_s) > _MAX_CLOSE_ARRIVALS and bool(
+        (
+            submit_s[_MAX_CLOSE_ARRIVALS:] - submit_s[:-_MAX_CLOSE_ARRIVALS]
+            < _MAX_CLOSE_ARRIVALS * 1e-6
+        ).any()
+    )
+    yield (
+        "too many jobs are submitted within a second",
+        close and len(np.unique(submit_s)) > _MAX_CLOSE_ARRIVALS,
+    )
+
+
+def _has_limits(cluster: Cluster, pools: Sequence[NodePool], demand: Demand) -> bool:
+    """Return True if cores or memory could limit a demand on its nodes."""
+    nodes = cluster.nodes
+    return bool(demand.cpus or demand.mem_gb) and any(
+        nodes[node].cpus < inf or nodes[node].mem_gb < inf
+        for at in demand.pools
+        for node in pools[at].nodes
+    )
+
+
+class LoopOutcome(NamedTuple):
+    """The outcome of a loop.
+
+    Parameters
+    ----------
+    tables, state, space
+        Input of the loop, with its results.
+    passed : bool
+        Whether a job has passed or preempted another one.
+    """
+
+    tables: Tables
+    state: loops.Run
+    space: free_gpus.Room
+    passed: bool
+
+    @property
+    def decisions(self) -> int:
+        """Number of decisions of the run."""
+        return int(self.state.at[loops.DECISIONS])
+
+    @property
+    def stints(self) -> tuple[Ints, Floats, Floats]:
+        """Job, begin and end in seconds of each stint, in the order of the ends.
+
+        A stint is a period in which a job runs without interruption.
+        """
+        closed = self.state.closed[: self.state.at[loops.CLOSED]]
+        state = self.state
+        return state.stint_job[closed], state.began_s[closed], state.until_s[closed]
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """Whether each stint ended because the job was done."""
+        is_finished: NDArray[np.bool_] = (
+            self.state.ended[self.state.closed[: self.state.at[loops.CLOSED]]] == FINISHED
+        )
+        return is_finished
+
+
+def run_loop(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> LoopOutcome:
+    """Run the loop of a queue rule to its end.
+
+    Parameters
+    ----------
+    lane : FastRun
+        Input, from `prepared`.
+    progress : callable or None
+        Called regularly with the progress.
+
+    Raises
+    ------
+    NotCompiledError
+        If the loops are not compiled on this machine.
+    NotPlainError
+        If the loop meets a case that only the general simulator supports.
+    """
+    tables = Tables(lane)
+    state, space = new_run(lane), new_room(lane)
+    arguments: tuple[Any, ...] = (state, tables.jobs, space)
+    name = "run_queue"
+    if lane.rule.preemption != "none":
+        name, arguments = "run_preemption", (*arguments, new_order(lane, tables))
+    elif lane.rule.backfill == "reservation":
+        name, arguments = "run_reservation", (*arguments, new_queue(lane, tables))
+    function = compiled.loop(name)
+    if function is None:
+        raise NotCompiledError(compiled.why_not())
+    status = loops.CONTINUES
+    while status == loops.CONTINUES:
+        status = function(*arguments, _INSTANTS_PER_REPORT)
+        if progress is not None:
+            now_s = float(state.decided_s[max(state.at[loops.DECISIONS] - 1, 0)])
+            done = int(state.at[loops.SETTLED])
+            progress(Progress(done, len(lane.trace), now_s, lane.trace.span_s))
+    if status != loops.OVER:
+        raise NotPlainError(
+            "a job would still run when the clock ends, or could never start, or numbers are too"
+            " close to call"
+        )
+    return LoopOutcome(tables, state, space, _has_passed(arguments))
+
+
+def _has_passed(arguments: tuple[Any, ...]) -> bool:
+    """Return True if a job passed or preempted another one, given the loop's arguments."""
+    if len(arguments) < 4:
+        return False
+    own = arguments[3]
+    return bool(own.at[order.USED if hasattr(own, "service") else reservation.PASSED])
+
+
+def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> RunResult:
+    """Run a queue rule and return its result; parameters and errors as for `follow`."""
+    wall, cpu = perf_counter(), process_time()
+    outcome = run_loop(lane, progress)
+    result = _to_result(lane, outcome)
+    if lane.rule.unused and outcome.decisions and not outcome.passed:
+        result = replace(result, remarks=(lane.rule.unused,))
+    timing = Timing(
+        process_time() - cpu, perf_counter() - wall, np.nan, np.nan, peak_rss_mb(), "fast"
+    )
+    return replace(result, timing=timing)
+
+
+def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
+    """Return the result of a run from the arrays of the loop."""
+    trace, tables, state, space = lane.trace, outcome.tables, outcome.state, outcome.space
+    closed = state.closed[: state.at[loops.CLOSED]]
+    job, began_s, until_s = outcome.stints
+    gpus = trace.frame["num_gpus"].to_numpy()
+    paused_s = np.zeros(len(closed))
+    if tables.jobs.start_s:
+        resume_s = instants(began_s + tables.jobs.start_s)
+        paused_s = np.minimum(np.maximum(resume_s, began_s), until_s) - began_s
+    frames = Record().frames()
+    frames["segments"] = segments = pd.DataFrame(
+        {
+            "job": job,
+            "t0": began_s,
+            "t1": until_s,
+            "gpus": gpus[job].astype(np.int32),
+            "rate": tables.jobs.rate[state.stint_pool[closed]],
+            "paused_s": paused_s,
+            "batch": np.full(len(closed), -1, np.int32),
+            "ended": pd.Categorical.from_codes(state.ended[closed], categories=pd.Index(ENDINGS)),
+        },
+        copy=False,
+    )
+    frames["placements"] = _placements(lane, state, space, closed)
+    decisions = outcome.decisions
+    numbers = state.decided[: 3 * decisions].reshape(-1, 3)
+    frames["decisions"] = pd.DataFrame(
+        {"t": state.decided_s[:decisions].copy()}
+        | {
+            name: np.ascontiguousarray(numbers[:, at])
+            for at, name in enumerate(("changed", "waiting", "running"))
+        },
+        copy=False,
+    )
+    stopped = ~outcome.finished
+    state_of: dict[str, NDArray[Any]] = {
+        "outcome": np.where(tables.impossible, UNSCHEDULABLE, 0).astype(np.int32),
+        "served_gpu_s": np.bincount(job, gpus[job] * (until_s - began_s), len(trace)).astype(
+            np.float64
+        ),
+        "preemptions": np.bincount(job[stopped], minlength=len(trace)).astype(np.int32),
+        "lost_work": np.zeros(len(trace)),
+    }
+    nothing = np.zeros(len(trace), np.int32)
+    estimates = np.full(len(trace), np.nan) if lane.estimates is None else lane.estimates
+    sizes = tables.work, estimates, lane.model.fastest()
+    jobs = job_frame(
+        lambda name: state_of[name] if name in state_of else nothing.copy(),
+        segments,
+        tables.submit_s,
+        gpus,
+        sizes,
+    )
+    end_s = max(float(tables.submit_s[-1]), float(until_s[-1]) if len(closed) else 0.0)
+    return RunResult(jobs, **frames, end_s=end_s)  # type: ignore[arg-type]
+
+
+def _placements(
+    lane: FastRun, state: loops.Run, space: free_gpus.Room, closed: NDArray[np.int32]
+) -> pd.DataFrame:
+    """Return the table of placements of the closed stints."""
+    first, spots = state.stint_first[closed], state.stint_spots[closed]
+    segment = np.repeat(np.arange(len(closed), dtype=np.int32), spots)
+    # The spots of each stint are consecutive.
+    at = np.arange(len(segment)) - np.repeat(np.cumsum(spots) - spots, spots) + first[segment]
+    node_of = np.array([node for pool in lane.pools for node in pool.nodes], np.int32)
+    unique: Ints = lane.demands.codes[state.stint_job[closed]][segment]
+    each = [(demand.cpus, demand.mem_gb) for demand in lane.demands.unique]
+    cpus, mem_gb = np.array(each, np.float64).reshape(-1, 2).T
+    return pd.DataFrame(
+        {
+            "segment": segment,
+            "gang": np.zeros(len(segment), np.int16),
+            "role": np.zeros(len(segment), np.int8),
+            "node": node_of[space.spot_slot[at]],
+            "count": space.spot_gpus[at],
+            "gpus": np.ones(len(segment), np.int16),
+            "cpus": cpus[unique],
+            "mem_gb": mem_gb[unique],
+        },
+        copy=False,
+    )

@@ -1,0 +1,146 @@
+"""Assumptions that a comparison depends on: resizable jobs, restart costs, guessed speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sim.cluster import Cluster
+from sim.overheads import Overheads
+from sim.perf import PerfSpec
+from sim.perf.resizable import Sizing, job_share
+from sim.trace import Trace
+from trainyard.clusters.prices import types_with_guessed_speed
+from trainyard.formatting import gpu_type
+from trainyard.results import simplest_model
+from trainyard.store import Store, profiles
+from trainyard.study import catalog
+from trainyard.study.study import Study
+
+
+def assumption_sentences(
+    study: Study,
+    trace: Trace,
+    summaries: Sequence[Mapping[str, Any]] | None = None,
+    store: Store | None = None,
+) -> tuple[str, ...]:
+    """Return the assumptions that can change these policies' results, as sentences.
+
+    Parameters
+    ----------
+    study : Study
+        The policies, the performance model and the overheads.
+    trace : Trace
+        The jobs.
+    summaries : sequence of mapping or None
+        `sim.metrics.summary` of the finished runs. If none of them restarted a job, restart costs
+        are left out. None = before the runs.
+    store : Store or None
+        Holds the user's profiles.
+
+    Raises
+    ------
+    ParameterError
+        If the profile of the performance model was deleted.
+    """
+    perf = profiles.build_model(study.base.perf, store)
+    ready = [
+        choice
+        for choice in (catalog.allocator(spec, trace, study.base.perf) for spec in study.allocators)
+        if not choice.reason
+    ]
+    needs = frozenset[str]().union(*(choice.needs.requires for choice in ready))
+    sentences = (
+        [
+            simplest_model.simplest_model_note(study.allocators, trace, study.base.perf),
+            _servers_sentence(trace),
+        ]
+        if perf.staffed
+        else []
+    )
+    sentences += [_resizing_sentence(perf, trace)] if "scaling" in needs else []
+    if summaries is None or any(one["restarts"] for one in summaries):
+        sentences.append(restart_cost_sentence(catalog.instance("overheads", study.base.overheads)))
+    if (
+        "forks" in needs
+        and sum(group.count for group in study.base.cluster.groups if group.gpus) > 1
+    ):  # a copy runs on its own node
+        copy_cost = perf.price()
+        sentences.append(f"{copy_cost[:1].upper()}{copy_cost[1:]}.")
+    sentences.append(guessed_speeds_sentence(study.base.cluster, trace))
+    sentences.append(_jobs_without_run_time(study, store))
+    return tuple(filter(None, sentences))
+
+
+def _jobs_without_run_time(study: Study, store: Store | None) -> str:
+    """Return how many jobs of an upload are left out for want of a run time; "" = none."""
+    kind, _, digest = study.base.trace.source.partition(":")
+    about = store.trace_info(digest) if store is not None and kind == "store" else None
+    counts = about.account.get("unended", {}) if about is not None else {}
+    if not counts:
+        return ""
+    states = " and ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
+    return f"Left out, because they have no run time yet: {states} jobs of the file."
+
+
+def guessed_speeds_sentence(cluster: Cluster, trace: Trace) -> str:
+    """Return the sentence that names GPU types with a guessed speed; "" if none matters.
+
+    Jobs of an unnamed type on GPUs of one type take as long as recorded, whatever the speed.
+    """
+    cluster_types = {group.gpu_type for group in cluster.groups if group.gpus}
+    trace_types = {str(kind) for kind in trace.texts("gpu_type").categories} - {""}
+    if not (kinds := types_with_guessed_speed(cluster)) or len(cluster_types | trace_types) < 2:
+        return ""
+    named = ", ".join(f"{gpu_type(kind.name)} ({kind.speed:.3g})" for kind in kinds)
+    return (
+        f"Not measured but guessed, against a V100: the speed of {named}. Enter your own on the"
+        " Cluster page."
+    )
+
+
+def restart_cost_sentence(costs: Overheads) -> str:
+    """Return the sentence on what stopping or resizing a job costs."""
+    if costs.on_preempt == "forbidden":
+        return "No job is stopped by a policy (on_preempt = forbidden)."
+    if costs.on_preempt == "lose_all":
+        return f"A stopped job loses all its work, and takes {costs.restart_s:g} s to begin again."
+    if not costs.restart_s:
+        return "Stopping or resizing a job costs nothing (restart_s = 0 s)."
+    return f"A stopped or resized job takes {costs.restart_s:g} s to come back from its checkpoint."
+
+
+def _servers_sentence(trace: Trace) -> str:
+    """Return how many jobs are assumed to use parameter servers; "" if all state their roles."""
+    is_unstated = np.isnan(trace.numbers("servers"))
+    if not is_unstated.any():
+        return ""
+    return (
+        f"{int(is_unstated.sum()):,} of {len(trace):,} jobs do not state parameter servers and are"
+        " assumed to train with them, with step times that are computed."
+    )
+
+
+def _resizing_sentence(perf: PerfSpec, trace: Trace) -> str:
+    """Return the assumed size range and scaling curve of the jobs; "" if the trace has both."""
+    if not isinstance(perf, Sizing):
+        return ""
+    on_gpus = trace.numbers("num_gpus") > 0
+    is_unstated = on_gpus & (
+        np.isnan(trace.numbers("min_gpus")) | np.isnan(trace.numbers("max_gpus"))
+    )
+    curve = perf.curve(trace)
+    if not is_unstated.any():
+        return (
+            f"The jobs state between which sizes they can run; assumed: {curve}."
+            if curve and on_gpus.any()
+            else ""
+        )
+    low = f"{perf.shrink:g}" if perf.shrink else "the fewest possible"
+    sizes = (
+        f"{job_share(is_unstated, on_gpus)} are assumed to be resizable, from {low} to"
+        f" {perf.grow:g} times the GPUs they asked for"
+    )
+    return f"{sizes}{f', with {curve}' if curve else ''}."

@@ -1,0 +1,176 @@
+"""Views of a backtest: recorded and simulated lines, and tables of errors."""
+
+from __future__ import annotations
+
+import math
+
+from trainyard import formatting as words
+from trainyard.labs.backtests.figures import BIN_S, Measures
+from trainyard.labs.backtests.report import BacktestReport, FitReport
+from trainyard.views import charts
+from trainyard.views.figure_view import FigureView
+from trainyard.views.markup import html_scroll_table, text
+
+_COLUMNS = (
+    ("Jobs", "jobs of which both waits are known"),
+    ("Bias", "mean simulated wait less mean recorded wait"),
+    ("Median error", "median absolute error of the wait of a job"),
+    ("90 % within", "90th percentile of the absolute error"),
+    ("Within 10 min", "share of the jobs whose error is at most 10 minutes"),
+    ("Rank", "rank correlation: whether the same jobs wait long"),
+    ("Distance", "Kolmogorov's distance of the two distributions of waits"),
+    ("Explained", "1 − errors ÷ distances from the median of earlier waits"),
+)
+
+
+def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
+    """Return the figure of median waits over time; None if nothing was simulated.
+
+    Parameters
+    ----------
+    report : BacktestReport
+        What was found.
+    mark : str
+        Id of the check.
+    colour : str
+        Of the policy.
+    epoch : str
+        Instant of second 0; "" = days are counted.
+    """
+    medians = report.medians
+    if medians is None or report.split is None:
+        return None
+    x = charts.TimeAxis(*_span(report), epoch)
+    names = {
+        "from_s": "From (s)",
+        "jobs": "Jobs",
+        "recorded_s": "Recorded median wait (s)",
+        "simulated_s": "Simulated median wait (s)",
+        "low_s": "Least of the repeats (s)",
+        "high_s": "Most of the repeats (s)",
+    }
+    band = " The band is the range over the repeats." if report.repeats > 1 else ""
+    return FigureView(
+        f"past-waits/{mark}",
+        charts.past_waits(medians, _lines(report, colour), x, BIN_S),
+        f"{report.headline} Median waits of each six hours, recorded and simulated.",
+        lambda: medians.rename(columns=names),
+        f"By submission.{band}",
+    )
+
+
+def use(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
+    """Return the figure of use over time; parameters as in `waits`."""
+    frame = report.use
+    if frame is None:
+        return None
+    unit = report.unit
+    names = {
+        "from_s": "From (s)",
+        "to_s": "To (s)",
+        "recorded": f"Recorded {unit} in use",
+        "simulated": f"Simulated {unit} in use",
+    }
+    x = charts.TimeAxis(*_span(report), epoch)
+    return FigureView(
+        f"past-use/{mark}",
+        charts.past_use(frame, _lines(report, colour), x, unit),
+        f"{unit} in use over time, recorded and simulated.",
+        lambda: frame.rename(columns=names),
+        "Means, of the jobs with a recorded start.",
+    )
+
+
+def _span(report: BacktestReport) -> tuple[float, float]:
+    """Return the time range that both figures share."""
+    assert report.use is not None, "computed with the medians"
+    return float(report.use["from_s"].min()), float(report.use["to_s"].max())
+
+
+def _lines(report: BacktestReport, colour: str) -> charts.TwoLines:
+    """Return policy, color and start of the judged part."""
+    judged_s = math.inf if report.split is None else report.split.judge_s
+    return charts.TwoLines(report.policy, colour, judged_s)
+
+
+def table(report: BacktestReport, *, dark: bool) -> str:
+    """Return the errors on the judged and earlier part, of repeats and rivals, as HTML."""
+    if report.judged is None:
+        return ""
+    rows = [(f"{report.policy}, judged part", report.judged.mean)]
+    if report.fitted is not None:
+        rows.append((f"{report.policy}, earlier part", report.fitted.mean))
+    if report.floor is not None:
+        rows.append(("Floor: two repeats against each other", report.floor))
+    rows += list((report.rivals or {}).items())
+    head = '<th scope="col"></th>' + "".join(
+        f'<th scope="col" title="{text(hint)}">{text(name)}</th>' for name, hint in _COLUMNS
+    )
+    body = "".join(
+        f'<tr><th scope="row">{text(name)}</th>'
+        f"{''.join(f'<td>{text(cell)}</td>' for cell in cells(one))}</tr>"
+        for name, one in rows
+    )
+    return html_scroll_table(f"<tr>{head}</tr>", body, dark=dark)
+
+
+def groups(report: BacktestReport, *, dark: bool) -> str:
+    """Return the errors by partition and size as HTML; "" for a single group."""
+    frame = report.groups
+    if frame is None or frame.empty:
+        return ""
+    names = ("Jobs", "Recorded wait", "Bias", "Median error", "Within 10 min", "Explained")
+    head = '<th scope="col">Judged jobs by</th>' + "".join(
+        f'<th scope="col">{name}</th>' for name in names
+    )
+    body = "".join(
+        f'<tr><th scope="row">{text(_group(row["kind"], row["name"], report.unit))}</th>'
+        f"<td>{row['jobs']:,}</td><td>{words.time(row['recorded_s'])}</td>"
+        f"<td>{signed_duration(row['bias_s'])}</td><td>{words.time(row['error_s'])}</td>"
+        f"<td>{words.share(row['within'])}</td><td>{words.share(row['explained'])}</td></tr>"
+        for row in frame.to_dict("records")
+    )
+    return html_scroll_table(f"<tr>{head}</tr>", body, dark=dark)
+
+
+def steps(fit: FitReport, *, dark: bool) -> str:
+    """Return the steps of a fit as HTML."""
+    head = "".join(
+        f'<th scope="col">{name}</th>'
+        for name in ("Setting", "Tried", "Error + bias", "Spread", "Kept")
+    )
+    body = "".join(
+        f'<tr><th scope="row">{text(one.knob or "As given")}</th><td>{text(one.option)}</td>'
+        f"<td>{words.time(one.objective_s)}</td><td>{words.time(one.spread_s)}</td>"
+        f"<td>{'yes' if one.kept else ''}</td></tr>"
+        for one in fit.steps
+    )
+    return html_scroll_table(f"<tr>{head}</tr>", body, dark=dark)
+
+
+def cells(one: Measures) -> tuple[str, ...]:
+    """Return the errors of one row as texts."""
+    return (
+        f"{one.jobs:,.0f}",
+        f"{signed_duration(one.bias_s)} ({words.change(one.bias) or words.MISSING})",
+        words.time(one.error_s),
+        words.time(one.p90_s),
+        words.share(one.within),
+        words.factor(one.rank).replace("-", "−"),
+        words.factor(one.distance),
+        words.share(one.explained),
+    )
+
+
+def signed_duration(seconds: float) -> str:
+    """Return a difference of times with its sign."""
+    if not math.isfinite(seconds):
+        return words.MISSING
+    return f"{'−' if seconds < 0 else '+'}{words.duration(abs(seconds))}"
+
+
+def _group(kind: str, name: str, unit: str) -> str:
+    """Return the label of a group of jobs."""
+    if kind == "Size":
+        return f"{words.with_en_dash(name)} {unit[:-1] if name == '1' else unit}"
+    return f"{kind} {name}"

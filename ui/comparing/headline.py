@@ -1,0 +1,170 @@
+"""The headline of Compare, its suggestions, notes of unfinished policies, and failures."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import streamlit as st
+
+from trainyard.results import suggestions
+from trainyard.results.outcomes import StudyResults
+from trainyard.runs.queue import Submission
+from trainyard.views import charts
+from trainyard.views.comparison import ComparisonView
+from ui import figure, state, words
+from ui.comparing import actions
+
+_ICONS: Final = {
+    "lower_load": ":material/trending_down:",
+    "raise_load": ":material/trending_up:",
+    "fewer_nodes": ":material/remove:",
+    "enough_gpus": ":material/dns:",
+    "fit_cluster": ":material/fit_screen:",
+    "leave_out": ":material/filter_alt:",
+    "name_speeds": ":material/speed:",
+    "compare_anyway": ":material/visibility:",
+    "repeats": ":material/casino:",
+    "add_references": ":material/add:",
+    "change_baseline": ":material/swap_horiz:",
+    "check_past": ":material/history:",
+}
+_MAX_DETAILS: Final = 5000
+"""Characters."""
+_NAME: Final = 40
+
+
+def draw_headline(view: ComparisonView) -> None:
+    """Draw the headline with the highlighted policy in its color, and the facts below it."""
+    high = view.choice.high
+    text = html.escape(charts.visible(view.headline.text, 400))
+    name = html.escape(charts.visible(high, _NAME))
+    if high:
+        color = view.runs.colours(figure.is_dark())[high]
+        text = text.replace(name, f'<span style="color: {color}">{name}</span>', 1)
+    below = html.escape(charts.visible(view.facts, 400))
+    st.html(f'<h1 class="ty-answer">{text}</h1><p class="ty-facts">{below}</p>')
+
+
+def is_unfinished(runs: StudyResults) -> bool:
+    """Return True while policies still run, so that no headline is drawn yet."""
+    return bool(state.session().live_jobs) and len(runs.places) < len(runs.titles)
+
+
+def draw_progress(runs: StudyResults) -> None:
+    """Draw how many policies have finished, in place of the headline."""
+    st.html(
+        f'<h1 class="ty-answer">{len(runs.places)} of {words.plural(len(runs.titles), "policy")}'
+        ' done</h1><p class="ty-facts">Each policy appears when it has finished.</p>'
+    )
+
+
+def draw_suggestions(view: ComparisonView) -> None:
+    """Draw the suggestions of the headline as buttons."""
+    is_compared_anyway = actions.is_compared_anyway(view.runs.report.mark)
+    if view.headline.verdict == "overload" and is_compared_anyway:
+        st.html(
+            '<p class="ty-amber">Compared despite overload: completion times and waits measure how'
+            " long jobs kept arriving, not the policy.</p>"
+        )
+    offered = [
+        suggestion
+        for suggestion in view.headline.advice
+        if suggestion.name in _ICONS
+        and not (suggestion == suggestions.COMPARE_ANYWAY and is_compared_anyway)
+    ]
+    if not offered:
+        return
+    with st.container(horizontal=True, gap=8, key="ways"):
+        for suggestion in offered:
+            if st.button(
+                words.plain(suggestion.text),
+                key=f"way/{suggestion.name}",
+                icon=_ICONS[suggestion.name],
+            ):
+                actions.apply_suggestion(suggestion)
+
+
+def row_notes(runs: StudyResults, reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return the progress of each policy without a result; `barred` = reasons against running."""
+    session = state.session()
+    notes = {}
+    for index, title in enumerate(runs.titles):
+        if runs.complete(index):
+            continue
+        jobs = [session.jobs[key] for key in runs.keys[index] if key in session.jobs]
+        notes[title] = reasons.get(title) or _progress_text(title, jobs, session)
+    return notes
+
+
+def _progress_text(title: str, jobs: list[Submission], session: state.Session) -> str:
+    """Return the progress of one policy, or how its runs ended."""
+    failed = next((job for job in jobs if job.state == "failed"), None)
+    if failed is not None:
+        report = failed.progress
+        now_s = failed.details.get("now_s", report.now_s if report is not None else None)
+        when = (
+            f" at {words.run_time(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""
+        )
+        return f"{title} stopped{when}: {failed.error}"
+    if any(job.state == "cancelled" for job in jobs):
+        reached_s = [session.stopped_s[job.key] for job in jobs if job.key in session.stopped_s]
+        return (
+            f"cancelled at {words.run_time(max(reached_s), state.epoch())}"
+            if reached_s
+            else "cancelled"
+        )
+    live_jobs = [job for job in jobs if not job.has_ended]
+    if not live_jobs:
+        # Finished and about to be drawn, or never started.
+        return "100 %" if jobs else "not run"
+    if all(job.state == "waiting" for job in live_jobs):
+        return "in the queue"
+    done = len(jobs) - len(live_jobs) + sum(min(max(job.share, 0.0), 1.0) for job in live_jobs)
+    return f"{100 * done / len(jobs):.0f} %"
+
+
+def draw_notes(view: ComparisonView, *, has_ledger: bool = True) -> None:
+    """Draw the notes under the ledger and the runs that failed.
+
+    Parameters
+    ----------
+    view : ComparisonView
+        The view of the page.
+    has_ledger : bool
+        Whether the ledger is drawn, with a row for policies that cannot run.
+    """
+    runs, skipped = view.runs.runs, view.runs.report.skipped
+    runs_again = state.session().live_jobs and len(runs.places) == len(runs.titles)
+    sentences = ["Running again. Shown: the stored result."] if runs_again else []
+    sentences += [view.notes] if view.notes else []
+    sentences += [] if has_ledger else [f"{title}: {reason}" for title, reason in skipped.items()]
+    if text := " ".join(sentences):
+        st.html(f'<p class="ty-facts">{html.escape(charts.visible(text, 900))}</p>')
+    _draw_failures(runs)
+
+
+def _draw_failures(runs: StudyResults) -> None:
+    """Draw the details of failed policies, and a button that runs the remaining policies."""
+    session = state.session()
+    failed = {
+        title: job
+        for index, title in enumerate(runs.titles)
+        for key in runs.keys[index]
+        if (job := session.jobs.get(key)) is not None and job.state == "failed"
+    }
+    if not failed:
+        return
+    with st.container(horizontal=True, gap=8, key="failures"):
+        for title, job in failed.items():
+            if job.details:
+                with st.popover(words.plain(f"Details: {title}"), type="tertiary"):
+                    details = json.dumps(job.details, indent=2, default=str)[:_MAX_DETAILS]
+                    st.code(details, language="json")
+            others = [spec for spec in session.study.allocators if spec != job.scenario.allocator]
+            if 0 < len(others) < len(session.study.allocators) and st.button(
+                words.plain(f"Run without {title}"), key=f"others/{job.key}", type="tertiary"
+            ):
+                actions.run_without(job.scenario.allocator)
