@@ -20,9 +20,9 @@ from ui.choosing import scaling
 from ui.importing import (
     cluster_warnings,
     fitted_cluster,
-    intake_account,
-    second_trace,
+    row_report,
     trace_part,
+    two_traces,
     upload,
 )
 from ui.layout import run_page
@@ -43,7 +43,7 @@ def body() -> None:
     source = load_source(session.study.base.trace, server.store())
     intake = session.intakes.get(session.study.base.trace.source)
     # The store keeps the account of the first reading that produced these jobs.
-    reader_account = source.account if intake is None else intake.account
+    account = source.account if intake is None else intake.account
     # Filled after the choices, which may change the headline.
     head = st.container(horizontal=True, vertical_alignment="center", key="trace_head")
     with head:
@@ -52,13 +52,11 @@ def body() -> None:
         trace = load_trace(session.study.base.trace, server.store())
         if not likeness.is_look_alike(session.study.base.trace.source):
             trace_part.draw_generator_form(session)
-        second_trace.draw_look_alike(session, trace)
+        two_traces.draw_look_alike(session, trace)
     facts = _trace_profile(trace.digest, trace)
     with title:
-        st.title(
-            words.plain(_headline(session, source, trace, facts, reader_account)), anchor=False
-        )
-    intake_account.draw_questions(source.account, intake)
+        st.title(words.plain(_headline(session, source, trace, facts, account)), anchor=False)
+    row_report.draw_questions(source.account, intake)
     fitted_cluster.draw(session, source)
     cluster_warnings.draw(session, trace)
     with st.container(key="small_figures"):
@@ -66,8 +64,8 @@ def body() -> None:
     for view in inputs.trace_views(facts):
         with grid.cell():
             figure.draw(view)
-    intake_account.draw(source.account, intake)
-    second_trace.draw(session, trace)
+    row_report.draw(source.account, intake)
+    two_traces.draw(session, trace)
     scaling.draw(session)
 
 

@@ -46,7 +46,7 @@ LAYERS = {
 # Package -> its rooms, the ground floor first. A room may import rooms on lower floors only.
 FLOORS = {
     "allocators": (
-        {"placement", "nesting", "reasons", "tenants", "quotas"},
+        {"placement", "inner_policies", "reasons", "tenants", "quotas"},
         {"toolkit"},
         {"queue", "elastic", "heterogeneous", "parameter_server", "sites"},
         {"registry"},
@@ -55,7 +55,7 @@ FLOORS = {
     "allocators/heterogeneous": ({"timeshare"}, {"gavel", "hadar"}),
     "trainyard/labs": ({"replays", "lessons", "backtests"},),
     "trainyard": (
-        {"text"},
+        {"formatting"},
         {"study"},
         {"store"},
         {"traces"},

@@ -30,10 +30,10 @@ COMMANDS: Final = {
     "runs": ("runs:add_runs", "list, name, export or delete stored runs"),
     "compare": ("runs:add_compare", "compare two items of the library"),
     "report": ("report:add_report", "write all results of a scenario as one HTML file"),
-    "generate": ("tables:add_generate", "generate a similar workload or a sample"),
-    "convert": ("tables:add_convert", "write any trace in the native schema"),
+    "generate": ("convert:add_generate", "generate a similar workload or a sample"),
+    "convert": ("convert:add_convert", "write any trace in the native schema"),
     "recipes": ("recipes:add_recipes", "show, check and try recipes for trace formats"),
-    "list": ("listing:add_list", "list policies, formats, samples and other choices"),
+    "list": ("list_choices:add_list", "list policies, formats, samples and other choices"),
     "completion": ("completion:add_completion", "print a completion script for your shell"),
 }
 """Command -> (module:function that declares its arguments, help text)."""
