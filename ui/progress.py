@@ -52,7 +52,7 @@ def describe_run(session: state.Session, job: Submission) -> str:
 
 
 def describe_queue_place(place: int, starts_s: float) -> str:
-    """Return the place of a run in the queue, and when it starts."""
+    """Return the text with a run's place in the queue and the wait until it starts."""
     about = f", starts in about {words.time(starts_s)}" if starts_s >= 1 else ""
     return f"{_ordinal(place)} in the queue{about}"
 

@@ -102,7 +102,7 @@ class Optimus(Allocator):
     needs = Needs(RUN_TIME_NEEDS, frozenset({"servers", "scaling"}))
     card = Card(
         title="Optimus",
-        brief="next worker to the steepest gain",
+        brief="adds workers where they help most",
         what=(
             "Adds a worker or parameter server where remaining time falls most per share of"
             " the cluster used."

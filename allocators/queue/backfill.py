@@ -68,8 +68,8 @@ class RunTimes:
         limit_s = self._limit_s(view, job)
         return limit_s if limit_s < inf else self._place.run_time_s(view, job, at)
 
-    def left_s(self, view: View, job: JobId, grant: Grant) -> float:
-        """Return the expected remaining time of a running job with its grant."""
+    def remaining_s(self, view: View, job: JobId, grant: Grant) -> float:
+        """Return a running job's remaining time, from its limit, else from its work and rate."""
         limit_s = self._limit_s(view, job)
         if limit_s < inf:
             held = view.one("held_gpus", job)
@@ -82,7 +82,7 @@ class RunTimes:
 
     def end_s(self, view: View, job: JobId, grant: Grant) -> float:
         """Return the expected end of a running job with its grant."""
-        return instant(view.now_s + self.left_s(view, job, grant))
+        return instant(view.now_s + self.remaining_s(view, job, grant))
 
     def _limit_s(self, view: View, job: JobId) -> float:
         """Return the time limit of a job; inf without one, or if limits do not count."""

@@ -275,7 +275,7 @@ class Conservative(Allocator):
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
         for _, job, grant, _ in ends.overdue(now_s):
             # It has not ended at this instant, so it cannot end before the next.
-            end_s = later(now_s + self._times.left_s(view, job, grant), now_s)
+            end_s = later(now_s + self._times.remaining_s(view, job, grant), now_s)
             ends.add(view.room, job, grant, end_s)
         for job in newly_waiting(delta):
             self._enqueue(view, job)

@@ -269,7 +269,7 @@ class Easy(Allocator):
             for _, job, grant, _ in ends.overdue(now_s):
                 self._promise = None
                 # It has not ended at this instant, so it cannot end before the next.
-                end_s = later(now_s + self._times.left_s(view, job, grant), now_s)
+                end_s = later(now_s + self._times.remaining_s(view, job, grant), now_s)
                 ends.add(view.room, job, grant, end_s)
 
     def _update_losses(self, delta: Delta) -> None:

@@ -92,7 +92,7 @@ class Quotas(Allocator):
 
     card = Card(
         title="Quotas",
-        brief="quotas of teams around another policy",
+        brief="quotas of tenants around another policy",
         what="Every tenant has a quota of GPUs; another policy starts the jobs within it.",
         cost="GPUs may idle while a tenant at its limit has waiting jobs.",
         limits="Never stops a job, so lent GPUs come back only when jobs end.",

@@ -50,7 +50,7 @@ class Recorded(Allocator):
     cadence = Cadence(on_finish=True, on_capacity=False)
     card = Card(
         title="Recorded schedule",
-        brief="what the trace says was done",
+        brief="the schedule recorded in the trace",
         what="Starts every job at its recorded start.",
         cost="No decisions: it shows what happened, not what could have happened.",
         limits=(

@@ -111,7 +111,7 @@ class RunningIndex:
         return slot.gpus
 
     def relocate(self, view: View, job: JobId, grant: Grant) -> int:
-        """Change the grant of a running job and return its GPUs."""
+        """Replace a running job's grant in the index and return the job's GPU count."""
         slot = self.remove(job)
         tag, height = self._order.move_position(view, job, grant, slot)
         self._insert(job, (tag, self._pool_mask(view, grant)), height, slot.gpus, grant)

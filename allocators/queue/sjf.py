@@ -78,7 +78,7 @@ class Sjf(Allocator):
 
     card = Card(
         title="SJF",
-        brief="shortest job first, never stopped",
+        brief="shortest job first, never preempts",
         what="The job with the shortest estimated run time goes first.",
         cost="Long jobs wait for as long as enough short jobs arrive.",
         limits="As good as the estimates of run times; never stops a job.",

@@ -358,7 +358,7 @@ class Srtf(Allocator):
 
     card = Card(
         title="SRTF",
-        brief="shortest remaining time first, others are stopped",
+        brief="shortest remaining time first, preempts others",
         what="The jobs with the least remaining time run; other jobs are stopped for them.",
         cost=("Long jobs are stopped repeatedly and wait while short jobs keep arriving."),
         limits="As good as the run-time estimates. Overheads set the cost of a preemption.",

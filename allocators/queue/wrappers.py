@@ -372,7 +372,7 @@ class Switch(Allocator):
 
     card = Card(
         title="Switch",
-        brief="changes policy at one instant",
+        brief="changes policy at a given time",
         what="Changes from one policy to another at a given time, to show the effect.",
         cost="None beyond those of the two policies.",
         limits="Only one change; only the jobs are carried over.",

@@ -242,7 +242,7 @@ class BatchJobs:
         return Cluster.parse("25x4:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; another `per_min` gives the same first jobs at scaled times.
+        """Return elastic one-GPU jobs; `per_min` rescales arrival times, not the jobs drawn.
 
         Raises
         ------

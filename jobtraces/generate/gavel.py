@@ -280,7 +280,7 @@ class GavelPhysical:
         )
 
     def make(self) -> Trace:
-        """Return the jobs of the experiment."""
+        """Return the jobs of a Gavel physical-cluster experiment, read from the packaged CSV."""
         with _DATA.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["trace"] == self.trace]
         jobs = []

@@ -494,7 +494,7 @@ class Like:
         return np.sort(np.minimum(np.floor(times[leader]) + gap_sums_s - gap_sums_s[leader], ends))
 
     def _draw_users(self, rng: np.random.Generator, jobs: int) -> Ints:
-        """Return the user of each job in order of submission, in runs of one user.
+        """Return each job's user: consecutive jobs form runs, users get runs by their shares.
 
         The shares of users are met as closely as whole runs allow.
         """

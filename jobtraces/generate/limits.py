@@ -107,7 +107,7 @@ def _fit_limits(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
         return {}
     # Longer limits are too rare and count as the longest one kept.
     index = np.minimum(np.searchsorted(limits, limit_s), len(limits) - 1)
-    table = pd.crosstab(_run_time_part(run_s), index)
+    table = pd.crosstab(_run_time_quantile(run_s), index)
     table = table.reindex(index=range(RUN_TIME_PARTS), columns=range(len(limits)), fill_value=0)
     return {
         "limits": tuple(float(f"{limit:.6g}") if math.isfinite(limit) else 0.0 for limit in limits),
@@ -121,7 +121,7 @@ def _draw_choices(shares: tuple[float, ...], run_s: Floats, rng: np.random.Gener
     The number of choices = no choice.
     """
     table = np.array(shares).reshape(RUN_TIME_PARTS, -1)
-    part, uniform = _run_time_part(run_s), rng.random(len(run_s))
+    part, uniform = _run_time_quantile(run_s), rng.random(len(run_s))
     choices = np.full(len(run_s), table.shape[1])
     for index, row in enumerate(table):
         if row.sum():
@@ -131,7 +131,7 @@ def _draw_choices(shares: tuple[float, ...], run_s: Floats, rng: np.random.Gener
 
 def _draw_limits(like: FittedLimits, run_s: Floats, rng: np.random.Generator) -> Floats:
     """Return time limits, at least the run time; longer jobs of a part get longer limits."""
-    choices, part = _draw_choices(like.limit_shares, run_s, rng), _run_time_part(run_s)
+    choices, part = _draw_choices(like.limit_shares, run_s, rng), _run_time_quantile(run_s)
     choices[np.lexsort((rng.random(len(run_s)), run_s, part))] = choices[
         np.lexsort((choices, part))
     ]
@@ -142,7 +142,7 @@ def _draw_limits(like: FittedLimits, run_s: Floats, rng: np.random.Generator) ->
 
 def _fit_outcomes(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
     """Return the known outcomes, and their job counts per part by run time."""
-    texts, part = pd.Series(trace.texts("status")).astype("str"), _run_time_part(run_s)
+    texts, part = pd.Series(trace.texts("status")).astype("str"), _run_time_quantile(run_s)
     table = pd.crosstab(part, texts).reindex(index=range(RUN_TIME_PARTS), fill_value=0)
     table = table[[name for name in table if name in OUTCOMES]]
     table = table.where(table >= few, 0)
@@ -155,8 +155,8 @@ def _fit_outcomes(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
     }
 
 
-def _run_time_part(run_s: Floats) -> Ints:
-    """Return the part of each job by the rank of its run time."""
+def _run_time_quantile(run_s: Floats) -> Ints:
+    """Return each job's run-time quantile by rank, from 0 to `RUN_TIME_PARTS` - 1."""
     rank = np.asarray(pd.Series(run_s).rank(), np.float64) - 0.5
     return np.minimum((rank / len(run_s) * RUN_TIME_PARTS).astype(np.int64), RUN_TIME_PARTS - 1)
 

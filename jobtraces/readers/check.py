@@ -448,7 +448,7 @@ def _resolve_repeated_ids(
     report, is_repeat = review.report, mark_repeated_ids(jobs["job_id"])
     if not is_repeat.any():
         return jobs
-    if not repeat and not plausible.keep_rounded_ids(jobs.loc[is_repeat, "job_id"], review):
+    if not repeat and not plausible.ask_keep_rounded_ids(jobs.loc[is_repeat, "job_id"], review):
         return report.drop(jobs, is_repeat, plausible.SAME_ID, jobs["job_id"])
     nth = jobs.groupby("job_id", sort=False).cumcount() + 1
     ids = jobs["job_id"].where(~is_repeat, jobs["job_id"] + "#" + nth.astype("str"))

@@ -517,8 +517,8 @@ def check_remaining(name: str, review: DataReview) -> None:
             raise TraceError(f"{name}: {text} Choose other units or columns, or correct the file.")
 
 
-def keep_rounded_ids(ids: pd.Series, review: DataReview) -> bool:
-    """Return whether rows with repeated, rounded ids are kept as separate jobs."""
+def ask_keep_rounded_ids(ids: pd.Series, review: DataReview) -> bool:
+    """Ask whether repeated, rounded ids are different jobs; return True to keep all rows."""
     rounded = ids[ids.str.fullmatch(r"\d(?:[.,]\d+)?[eE]\+?\d+")]
     if rounded.empty:
         return False

@@ -420,7 +420,7 @@ class ColumnTyper:
     def _duration_unit(
         self, native: str, source: str, values: pd.Series, times: Mapping[str, Instants]
     ) -> str:
-        """Return the unit of a column of numeric durations."""
+        """Return the unit of a duration column: from options, name or time spans; else ask."""
         options, unit = self._options, parse_column_name(source).unit
         if options.duration_unit:
             return options.duration_unit

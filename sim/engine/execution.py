@@ -472,7 +472,7 @@ class Execution:
             columns.served_cpu_s[job] += cpus * held_s
 
     def _clear_state(self, job: JobId) -> None:
-        """Reset the rate and holdings of a job that stops running."""
+        """Zero a stopping job's rate, held GPUs and held cores, and drop its stint."""
         columns = self._columns
         columns.rate[job] = columns.held_gpus[job] = 0
         if columns.held_cpus[job]:

@@ -329,7 +329,7 @@ def _room_for(line: Timeline, wanted: RoomNeeds, events: _Events, t0: float) -> 
     piece_columns = sums[group_columns + 3 :]
     counts, ladder = piece_columns[: len(pieces)], piece_columns[len(pieces) :]
     fits, without_later, when_empty, by_gpus = (values >= wanted.need for values in best_groups)
-    compact = fits & _compact(pieces, counts, len(t)) if demand.gpus else fits
+    compact = fits & _compact_mask(pieces, counts, len(t)) if demand.gpus else fits
     most = np.full(len(t), 0.0 if demand.gpus else -1.0)
     for at_least, count in zip(levels, ladder, strict=True):
         most[count > 0] = at_least
@@ -387,10 +387,10 @@ def _pieces(
     return pieces
 
 
-def _compact(
+def _compact_mask(
     pieces: Sequence[tuple[Mask, float, float]], counts: Sequence[Floats], length: int
 ) -> Mask:
-    """Return when the counts of pieces allow the job on the fewest nodes."""
+    """Return True per instant where a (whole, rest) pair of pieces has the nodes it needs."""
     is_compact = np.zeros(length, np.bool_)
     conditions = [count >= nodes for (_, _, nodes), count in zip(pieces, counts, strict=True)]
     for whole, rest in zip(conditions[::2], conditions[1::2], strict=True):

@@ -172,7 +172,7 @@ class _JobBatches:
         return np.maximum(self.rows.low, gpus), np.minimum(self.rows.high, gpus * self.rows.cap)
 
     def check(self, trace: Trace) -> None:
-        """Refuse jobs that cannot run at their requested size.
+        """Raise an error for a job without a batch profile or whose GPUs do not fit its batch.
 
         Raises
         ------

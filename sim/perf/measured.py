@@ -283,11 +283,11 @@ def read_profile(data: bytes, name: str) -> ProfileTable:
     numbered = [
         (row, line) for row, line in enumerate(lines, 1) if line.get("source", "") == sources[0]
     ]
-    return _table(name, numbered, _source_note(sources))
+    return _table(name, numbered, _unused_tables_note(sources))
 
 
-def _source_note(sources: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a note on the tables of a file if it has several sources."""
+def _unused_tables_note(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a note that only the first of several tables in the file is used; else ()."""
     if len(sources) < 2:
         return ()
     return (

@@ -119,7 +119,7 @@ class PowerLaw(Resizable):
         """Return sentences on the assumed sizes and exponents of jobs that state none."""
         return (
             *self.about_sizes(trace),
-            *about_speed(trace, "scaling_exponent", "GPUs^", self._by_class()),
+            *scaling_note(trace, "scaling_exponent", "GPUs^", self._by_class()),
         )
 
     def curve(self, trace: Trace) -> str:
@@ -200,7 +200,7 @@ class Amdahl(Resizable):
         """Return sentences on the assumed sizes and serial shares of jobs that state none."""
         return (
             *self.about_sizes(trace),
-            *about_speed(trace, "serial_fraction", "a serial share of ", self._by_class()),
+            *scaling_note(trace, "serial_fraction", "a serial share of ", self._by_class()),
         )
 
     def curve(self, trace: Trace) -> str:
@@ -286,10 +286,10 @@ class _Amdahl:
         return speed
 
 
-def about_speed(
+def scaling_note(
     trace: Trace, column: str, law: str, by_class: tuple[float, ...]
 ) -> tuple[str, ...]:
-    """Return a sentence on the assumed scaling of jobs that state none, per class.
+    """Return a note on the scaling assumed, by class, for GPU jobs that state none; or ().
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def test_a_model_has_a_curve_of_the_jobs_of_the_scenario(visit: Open, tiny: Stud
     found = [item for item in app.caption if "times its speed" in str(item.value)]
     assert not found  # it is the alternative text of the figure
     charts = [item.proto.alt for item in app.get("plotly_chart")]
-    assert any("times the GPUs asked for runs at" in text for text in charts)
+    assert any("times the requested GPUs runs at" in text for text in charts)
 
 
 def test_a_profile_that_lacks_these_jobs_has_no_curve_but_a_sentence(

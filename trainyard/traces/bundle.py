@@ -161,7 +161,7 @@ def _read_member(file: zipfile.ZipFile, member: str, max_bytes: int, name: str) 
 
 
 def _read_jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[str, Any]]:
-    """Return the trace in an archive, and its account."""
+    """Read the trace from Parquet jobs and a JSON description; return it and its account."""
     options = ReadOptions(max_bytes=MAX_UPLOAD_BYTES)
     frame, _ = read_parquet(
         open_source(data, f"{name}, {JOBS_FILE}", options), options, set(COLUMNS)

@@ -182,7 +182,7 @@ def build(
     *,
     is_draft: bool = False,
 ) -> ComparisonView:
-    """Return the view of compared runs under one choice.
+    """Return the comparison view: headline, facts, notes, table, tiles and tabs.
 
     Parameters
     ----------

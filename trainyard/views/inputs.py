@@ -21,7 +21,7 @@ _COLUMNS: Final = {
     "width_s": "Width (s)",
     "jobs": "Jobs",
     "jobs_per_hour": "Jobs per hour",
-    "gpus_per_hour": "GPUs asked for per hour",
+    "gpus_per_hour": "GPUs requested per hour",
     "gpus": "GPUs",
     "gpu_hours": "GPU-hours",
     "core_hours": "Core-hours",
@@ -73,8 +73,8 @@ def _sizes_sentence(sizes: pd.DataFrame) -> str:
         for name in ("jobs", "gpu_hours")
     )
     return (
-        f"Share of jobs and of GPU-hours by GPUs asked for: most jobs ask for {jobs}, most"
-        f" GPU-hours are of jobs that ask for {hours}."
+        f"Share of jobs and of GPU-hours by requested GPUs: most jobs request {jobs}, most"
+        f" GPU-hours are of jobs that request {hours}."
     )
 
 
@@ -134,13 +134,13 @@ def scaling_view(curve: pd.DataFrame, *, scales: bool) -> FigureView | None:
     curve : DataFrame
         See `trainyard.clusters.speedup.speedup_curve`.
     scales : bool
-        Whether its sizes are multiples of the GPUs asked for; else nodes.
+        Whether its sizes are multiples of the requested GPUs; else nodes.
     """
     if curve.empty:
         return None
     last = curve.iloc[-1]
     size = (
-        f"with {last['x']:g} times the GPUs asked for"
+        f"with {last['x']:g} times the requested GPUs"
         if scales
         else f"spread over {plural(int(last['x']), 'node')}"
     )
@@ -149,7 +149,7 @@ def scaling_view(curve: pd.DataFrame, *, scales: bool) -> FigureView | None:
     if scales:
         note += " Dots: as fast as there are more GPUs."
     title = "Speed by number of GPUs" if scales else "Speed of gangs spread over nodes"
-    columns = {"x": "Times the GPUs asked for" if scales else "Nodes", **_SPEEDS}
+    columns = {"x": "Times the requested GPUs" if scales else "Nodes", **_SPEEDS}
     return FigureView(
         "speedup",
         charts.speedup(curve, title, scales=scales),

@@ -126,8 +126,8 @@ def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
     )
 
 
-def _parts(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of the parts of completion times of all runs."""
+def _parts_figure(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
+    """Return the figure of the mean completion time by part, one bar per run in `places`."""
     table = pd.DataFrame(
         [
             {"policy": label, **runs.entries[at][0].chart("parts").iloc[0].to_dict()}
@@ -143,7 +143,7 @@ def _parts(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
 
 _TOGETHER: Final[Mapping[str, Callable[[Picture, Places, tuple[str, str]], FigureView]]] = {
     "cdf": _cdf,
-    "parts": _parts,
+    "parts": _parts_figure,
 }
 """Kinds that hold all runs in one figure."""
 

@@ -131,7 +131,7 @@ def value_text(value: object) -> str:
 def capacity_curve(
     question: SizeQuestion, readings: pd.DataFrame, style: Style, finding: str
 ) -> FigureView:
-    """Return the figure of the tried numbers of nodes of one row."""
+    """Return the figure of the target metric by tried node count of one cluster row."""
     name = row_name(question.study, question.groups[0])
     target = _target(question)
     figure = charts.capacity_curve(

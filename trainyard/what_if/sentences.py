@@ -210,7 +210,7 @@ def _event_phrase(one: JobEvent) -> str:
 
 
 def _failure_cause(one: JobEvent) -> str:
-    """Return the cause of a failure as text."""
+    """Return a failure's cause as text: out of memory, node down or interrupted."""
     if one.cause == "oom":
         return f"a {_role(one)} ran out of memory"
     return "a node went down" if one.cause == "outage" else f"a {_role(one)} was interrupted"

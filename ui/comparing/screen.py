@@ -88,7 +88,7 @@ def _draw_empty(runs: StudyResults) -> None:
 
 
 def _draw_page(stored: ComparedRuns) -> None:
-    """Draw stored results, or the slider's preview while it moves."""
+    """Draw the stored comparison; while the slider moves, draw its preview above the tabs."""
     choice = _read_choice(stored)
     draft, fault = slider.preview_view(state.session().displayed_study, choice)
     view = comparison.build_view(stored, choice)

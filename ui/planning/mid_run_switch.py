@@ -204,7 +204,7 @@ def _on_slide(epoch: str) -> None:
 
 
 def _on_instant_typed(at_s: float, key: str, clock: RunClock) -> None:
-    """Write the typed instant into the URL."""
+    """Write the typed instant into the URL if it can be parsed."""
     if (typed_s := _parse_instant(at_s, key, clock)) is not None:
         explore_params.set_param(explore_params.INSTANT, f"{typed_s:.0f}")
 

@@ -201,8 +201,8 @@ class Deal:
         self._admit: dict[int, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
         self.copies: Copies = {}
 
-    def run(self) -> Copies:
-        """Assign all nodes and return the copies of each job."""
+    def assign_copies(self) -> Copies:
+        """Fill nodes one by one with job copies while GPUs and jobs last; return them by job."""
         for node in self._nodes():
             barred = np.zeros(len(self._ids), bool)
             while self._free.gpus[node]:
@@ -537,7 +537,7 @@ class HadarE(Allocator):
         ids, left_s = jobs.ids.tolist(), jobs.left / paces.max(axis=1)
         ranks = first_node_ranks(self.order, jobs, left_s, view.now_s)
         rules = DealRules(ranks, self.max_copies, self.fill)
-        dealt = Deal(view, jobs, paces, free.copy(), self._rounds.sites, rules).run()
+        dealt = Deal(view, jobs, paces, free.copy(), self._rounds.sites, rules).assign_copies()
         held = {
             job: _copy_spots(grant) for job in ids if (grant := view.grants.get(job)) is not None
         }

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, NamedTuple
 
-from allocators.sites.slurm.keys import MISSED, Finding, class_of, class_of_option, class_of_part
+from allocators.sites.slurm.keys import (
+    MISSED,
+    Finding,
+    class_of_option,
+    class_of_part,
+    classify_key,
+)
 from sim.contract import ParameterError, expand_hosts
 
 UNLIMITED: Final = frozenset({"unlimited", "infinite", "none", "-1", ""})
@@ -303,7 +309,7 @@ def _mark_suspend_missed(finding: Finding) -> Finding:
 
 def _make_finding(line: int, key: str, value: str) -> Finding:
     """Return the finding for a key outside node and partition lines."""
-    kind, why = class_of(key, value)
+    kind, why = classify_key(key, value)
     if key.lower() == "schedulerparameters" and value.startswith("="):
         why = "has a doubled =, which Slurm reads as a single one"
     return Finding("slurm.conf", line, key, value, kind, why)

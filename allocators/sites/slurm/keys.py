@@ -296,8 +296,8 @@ def _partial_support(key: str, value: str) -> str:
     return ""
 
 
-def class_of(key: str, value: str) -> tuple[str, str]:
-    """Classify a global key of ``slurm.conf``; return class and explanation."""
+def classify_key(key: str, value: str) -> tuple[str, str]:
+    """Classify a global slurm.conf key as USED, IDLE or MISSED; return class and reason."""
     low, off = key.lower(), value.strip().lower() in _OFF
     if why := _partial_support(low, value.lower()):
         return MISSED, why

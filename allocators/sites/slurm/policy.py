@@ -509,7 +509,7 @@ class SlurmRun:
             entries = self._requests.job(view, job)
             # In a partition that cannot hold it, it would only block nodes of other jobs.
             fitting = tuple([one for one in entries if self._controller.could_fit(one)])
-            held = self._ineligible(view, fitting or entries)
+            held = self._check_begin_and_dependencies(view, fitting or entries)
         except (UnsatisfiableError, NotSimulatedError) as error:
             self._note_counts[str(error)] += 1
             return False
@@ -532,8 +532,10 @@ class SlurmRun:
             self._waitlist.held[job] = held
         return True
 
-    def _ineligible(self, view: View, entries: tuple[SlurmJob, ...]) -> IneligibleJob | None:
-        """Return a job that must wait for its begin time or dependencies; else None."""
+    def _check_begin_and_dependencies(
+        self, view: View, entries: tuple[SlurmJob, ...]
+    ) -> IneligibleJob | None:
+        """Return one job as ineligible if its begin time or dependencies delay it; else None."""
         job, requests = entries[0].id, self._requests
         begin_s = view.one("begin_s", job)
         text, name, own = requests.text(view, "dependency", job), "", ""

@@ -116,7 +116,7 @@ def drop_change(order: Order, job: int) -> None:
 
 
 def has_same_place(run: Run, room: Room, order: Order, job: int) -> bool:
-    """Return True if a stopped job got exactly its old nodes."""
+    """Return True if a stopped job's new nodes and GPUs per node equal its old ones."""
     stint = order.stint[job]
     if run.stint_spots[stint] != order.spots[job]:
         return False

@@ -60,7 +60,7 @@ class RecordedJobs:
 
     @classmethod
     def from_trace(cls, trace: Trace) -> RecordedJobs:
-        """Read the recorded jobs of a trace with start times."""
+        """Return the recorded times, size (GPUs or cores), partition and class of every job."""
         start_s = trace.numbers("start_time_s")
         gpus, cores = trace.numbers("num_gpus"), trace.numbers("cpus", 0.0)
         by_gpu = bool(np.mean(gpus > 0) >= 0.5) or not (cores > 0).any()

@@ -323,7 +323,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Work",
         "",
-        "The recorded run time on the GPUs asked for. On faster or more GPUs the same work"
+        "The recorded run time on the requested GPUs. On faster or more GPUs the same work"
         " takes less time.",
         _MODEL,
     ),

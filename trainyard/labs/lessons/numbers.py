@@ -29,7 +29,7 @@ SLOWER: Final = "slower"
 IDLE: Final = "idle_waiting"
 """Share of GPU time that is free while a job waits to start."""
 MEASURES: Final = (*NUMBERS, SLOWER, IDLE)
-BY: Final[Mapping[str, str]] = {"length": "run time", "gpus": "GPUs asked for"}
+BY: Final[Mapping[str, str]] = {"length": "run time", "gpus": "requested GPUs"}
 LENGTHS: Final = (
     (0.0, "shorter half"),
     (0.5, "next 30 %"),

@@ -78,7 +78,7 @@ def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "Jobs per hour") -> 
     return _small(drawn)
 
 
-def sizes(table: pd.DataFrame, title: str = "GPUs asked for, share of") -> go.Figure:
+def sizes(table: pd.DataFrame, title: str = "Requested GPUs, share of") -> go.Figure:
     """Draw shares of jobs and GPU-hours by requested GPUs, from `gpus`, `jobs`, `gpu_hours`."""
     traces, labels = [], table["gpus"].str.replace("-", "–").tolist()
     for name, column, colour, pattern in (
@@ -433,7 +433,7 @@ def speedup(table: pd.DataFrame, title: str, *, scales: bool) -> go.Figure:
     title : str
         Above the figure.
     scales : bool
-        Whether `x` are multiples of the GPUs asked for; else nodes.
+        Whether `x` are multiples of the requested GPUs; else nodes.
     """
     x = table["x"].to_numpy()
     colour = POLICY_COLOURS[0]
@@ -458,7 +458,7 @@ def speedup(table: pd.DataFrame, title: str, *, scales: bool) -> go.Figure:
     if scales:
         ideal = {"color": NEUTRAL, "width": 1, "dash": "dot"}
         traces.insert(0, {**band, "y": x, "line": ideal})
-    unit = "GPUs, times those asked for" if scales else "nodes that a gang is spread over"
+    unit = "GPUs, times the request" if scales else "nodes that a gang is spread over"
     words = [f"{value:g} ×" if scales else f"{value:g}" for value in x]
     return figure(
         traces,

@@ -108,7 +108,7 @@ class Look:
         }
 
     def layout(self, height: int, left: int, title: str, **more: Any) -> dict[str, Any]:
-        """Return the common layout of figures; data are placed in pixels from the top."""
+        """Return the shared Plotly layout: title, margins, fonts, legend; `more` overrides."""
         above = LEGEND_PX if self.alone else 0
         place = {"x": 0, "xanchor": "left", "yanchor": "top", "yref": "container"}
         head = {"text": title, "y": 1 - 4 / (height + above), "font": {"size": 16}, **place}

@@ -263,7 +263,9 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
         others = [shares[other] for other in strong if other != title]
         peaks = inside[np.argsort(-own[inside], kind="stable")]
         free = (
-            at for at in peaks if own[at] and not _is_crossed(others, own[at], middles, at, span)
+            at
+            for at in peaks
+            if own[at] and not _is_label_crossed(others, own[at], middles, at, span)
         )
         for at in chain(free, peaks):
             spot = (middles[at] - x.t0_s) / span, own[at]
@@ -288,10 +290,10 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     return annotations
 
 
-def _is_crossed(
+def _is_label_crossed(
     others: Sequence[Floats], share: float, middles: Floats, at: int, span: float
 ) -> bool:
-    """Return True if another line passes through a name above a peak."""
+    """Return True if another line crosses the label drawn above a peak at `share`."""
     near = np.abs(middles - middles[at]) <= _NEAR_X / 2 * span
     return any(
         other[near].max() > share and other[near].min() < share + _NEAR_Y for other in others
