@@ -30,7 +30,7 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "trainyard/views": (("trainyard/views",), 3_272),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_590),
     "benchmarks, scripts": (AROUND, 2_746),
-    "tests": (("tests",), 40_569),
+    "tests": (("tests",), 40_570),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, imports for annotations included."""
