@@ -172,7 +172,7 @@ class _JobBatches:
         return np.maximum(self.rows.low, gpus), np.minimum(self.rows.high, gpus * self.rows.cap)
 
     def check(self, trace: Trace) -> None:
-        """Raise an error for jobs without a batch profile, or with GPUs that do not fit their batch.
+        """Raise an error for jobs without a batch profile, or with GPUs that do not fit it.
 
         Raises
         ------
