@@ -58,18 +58,25 @@ def point(page: Page, across: float, row: int) -> tuple[float, float]:
     return float(found[0]), float(found[1])
 
 
+def click_node(page: Page, row: int) -> str:
+    """Click a node of the map in the middle of the window, once the map has seen the mouse come."""
+    node = new_study.sample_study().base.cluster.nodes[row].name
+    hair = page.locator(".ty-hair:not(.ty-fixed)")
+    page.mouse.move(*point(page, 0.501, row))
+    page.mouse.move(*point(page, 0.5, row))
+    expect(hair).to_have_attribute("data-at", re.compile(rf"^{node} · \d+ % · day \d, \d\d:\d\d$"))
+    page.mouse.click(*point(page, 0.5, row))
+    expect(page).to_have_url(re.compile(f"node={node}"))
+    expect(page.get_by_role("tab", name=f"Jobs of {node}")).to_be_visible()
+    return node
+
+
 def test_a_click_fixes_the_instant_arrows_move_it_and_a_drag_chooses_the_window(
     sample_app: str, visit: Visit
 ) -> None:
     page = ran(sample_app, visit)
-    fixed, hair = page.locator(".ty-instant b"), page.locator(".ty-hair:not(.ty-fixed)")
-    page.mouse.move(*point(page, 0.5, 2))
-    page.mouse.move(*point(page, 0.501, 2))
-    node = new_study.sample_study().base.cluster.nodes[2].name
-    expect(hair).to_have_attribute("data-at", re.compile(rf"^{node} · \d+ % · day \d, \d\d:\d\d$"))
-    page.mouse.click(*point(page, 0.5, 2))
-    expect(page).to_have_url(re.compile(f"node={node}"))
-    expect(page.get_by_role("tab", name=f"Jobs of {node}")).to_be_visible()
+    fixed = page.locator(".ty-instant b")
+    click_node(page, 2)
     expect(fixed).to_have_text(re.compile(r"^at day 4, \d\d:\d\d$"))
     told = fixed.inner_text()
     page.locator(".ty-instant").focus()
@@ -101,8 +108,7 @@ def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(
     sample_app: str, visit: Visit
 ) -> None:
     page = ran(sample_app, visit)
-    last = new_study.sample_study().base.cluster.nodes[3].name
-    page.mouse.click(*point(page, 0.5, 3))
+    last = click_node(page, 3)
     page.get_by_role("tab", name=f"Jobs of {last}").click()
     expect(figure(page, "node")).to_contain_text(f"Jobs on {last}")
     click(page, largest(figure(page, "node").locator(".barlayer .point path")))
@@ -114,7 +120,8 @@ def test_from_a_node_to_a_job_to_why_it_waited_and_the_same_elsewhere(
     expect(page).not_to_have_url(re.compile(r"job_id="))
     idle(page)
     page.get_by_role("tab", name="Jobs waiting").click()
-    page.get_by_test_id("stDataFrame").first.click(position={"x": 20, "y": 55})
+    idle(page)
+    page.locator(".dvn-scroller").first.click(position={"x": 20, "y": 55})
     expect(page).to_have_url(re.compile(r"job_id=\d+"))
     job = re.search(r"job_id=(\d+)", page.url)
     assert job is not None

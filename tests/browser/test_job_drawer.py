@@ -39,8 +39,7 @@ def click_row(page: Page, at: int, table: Locator | None = None) -> Locator:
     expect(page).not_to_have_url(re.compile(r"[?&]job_id="))
     idle(page)
     table = table or page.get_by_test_id("stDataFrame").first
-    table.scroll_into_view_if_needed()
-    table.click(position={"x": 20, "y": 55 + 35 * at})
+    table.locator(".dvn-scroller").click(position={"x": 20, "y": 55 + 35 * at})
     return page.get_by_role("dialog")
 
 

@@ -104,9 +104,7 @@ def test_upload_a_trace_answer_its_questions_and_compare(app: str, visit: Visit)
 def test_open_a_job_and_close_it(app: str, visit: Visit) -> None:
     page = compare_sample(app, visit)
     drawer = page.get_by_role("dialog")
-    table = page.get_by_test_id("stDataFrame").first
-    table.scroll_into_view_if_needed()
-    table.click(position={"x": 20, "y": 55})
+    page.locator(".dvn-scroller").first.click(position={"x": 20, "y": 55})
     expect(drawer.get_by_role("heading", name=re.compile(r"^Job \d+")).first).to_be_visible()
     expect(drawer.get_by_text("Waited to start")).to_be_visible()
     expect(drawer.get_by_text(re.compile(r"^SRTF: \S")).first).to_be_visible()

@@ -87,7 +87,7 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
 def _first_waiting(page: Page) -> tuple[str, str]:
     """Open the first job that waits: its title, and the address that leads to it."""
     idle(page)
-    page.get_by_test_id("stDataFrame").first.click(position={"x": 20, "y": 55})
+    page.locator(".dvn-scroller").first.click(position={"x": 20, "y": 55})
     drawer = page.get_by_role("dialog")
     expect(drawer.get_by_text(re.compile(r"^SRTF: \S"))).to_be_visible()
     title, link = drawer.get_by_role("heading").first.inner_text(), page.url
