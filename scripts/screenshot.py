@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
@@ -23,8 +25,13 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.browser.server import FLAGS, chromium, serving  # noqa: E402 - from this checkout
+from tests.test_docs import blocks  # noqa: E402
+from trainyard.study.scenario import TraceSpec  # noqa: E402
+from trainyard.study.study import Study  # noqa: E402
+from trainyard.traces.new_study import with_policies  # noqa: E402
 
 IMAGES: Final = ROOT / "docs" / "images"
+SLURM_TUTORIAL: Final = ROOT / "docs" / "tutorial" / "your-own-slurm.md"
 PICTURE: Final = (1440, 900)
 FRAME_MS: Final = 2600
 COLOURS: Final = 128
@@ -68,6 +75,7 @@ def main(arguments: list[str]) -> int:
         else:
             IMAGES.mkdir(parents=True, exist_ok=True)
             save_pictures(browser, address)
+            save_slurm_pictures(browser, address, store)
             save_tour(browser, address, IMAGES / "tour.gif")
         browser.close()
     return 0
@@ -113,6 +121,61 @@ def save_pictures(browser: Browser, address: str) -> None:
     page.close()
 
 
+def save_slurm_pictures(browser: Browser, address: str, store: Path) -> None:
+    """Save the pictures of the Slurm tutorial, from the comparison that its own code makes."""
+    busy, quiet = run_slurm_tutorial(store)
+    page = open_start(browser, address)
+    for name, place, study in (
+        ("slurm-trace", "trace", busy),
+        ("slurm-backtest", "plan?tab=past", quiet),
+        ("slurm-variants", "compare?r=1", busy),
+        ("slurm-floor", "plan?tab=past", busy),
+        ("slurm-export", f"compare?r=1&tab=export&high={busy.titles[1]}", busy),
+    ):
+        page.goto(f"{address}/{place}{'&' if '?' in place else '?'}s={study.pack()}")
+        page.locator(".st-key-share button").wait_for()
+        wait_until_drawn(page)
+        if place.startswith("plan"):
+            run_backtest(page)
+        if "export" in place:
+            page.get_by_role("button", name="Export configuration").scroll_into_view_if_needed()
+        save_picture(page, name)
+    page.close()
+
+
+def run_slurm_tutorial(store: Path) -> tuple[Study, Study]:
+    """Execute the Slurm tutorial up to its comparison; return the studies of both records."""
+    os.environ["TRAINYARD_STORE"] = str(store)
+    names: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        for block in blocks(SLURM_TUTORIAL):
+            if "file" in block.options:
+                Path(block.options["file"]).write_text(block.text, encoding="utf-8")
+            elif block.language == "python" and "study" not in names:
+                exec(block.text, names)
+        busy = replace(names["study"].study, names=tuple(names["variants"]))
+        jobs = names["ty"].read_trace("quiet.csv").trace
+        trace = TraceSpec(f"store:{names['study'].store.put_trace(jobs)}")
+    quiet = replace(names["study"].study, repeats=1)
+    quiet = replace(quiet, base=replace(quiet.base, trace=trace))
+    return busy, with_policies(quiet, busy.allocators[:1])
+
+
+def run_backtest(page: Page) -> None:
+    """Press Check on the tab Backtest of Plan and wait for the verdict."""
+    page.get_by_role("button", name="Check", exact=True).click()
+    wait_for_runs(page)
+    page.get_by_role("heading", level=1).wait_for()
+    page.mouse.move(0, 0)
+
+
+def wait_for_runs(page: Page) -> None:
+    """Wait until the runs of a tab of Plan have begun and ended."""
+    main = page.get_by_test_id("stMain")
+    main.get_by_role("button", name="Cancel").wait_for()
+    main.get_by_test_id("stProgress").wait_for(state="detached", timeout=300_000)
+
+
 def wait_for_result(page: Page) -> None:
     """Wait on Start until the server has prepared the result of the sample."""
     page.get_by_role("button", name="Run the sample").wait_for()
@@ -128,7 +191,7 @@ def save_picture(page: Page, name: str) -> None:
     wait_until_drawn(page)
     shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     few = shot.quantize(
-        MAX_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE, kmeans=2
+        MAX_COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE, kmeans=2
     )
     few.save(IMAGES / f"{name}.png", optimize=True)
 
@@ -163,9 +226,7 @@ def place_of(page: Page, part: Locator) -> tuple[float, float, float]:
 
 def open_job(page: Page) -> None:
     """Open the job that the highlighted policy of Compare slows most."""
-    table = page.get_by_test_id("stDataFrame").first
-    table.scroll_into_view_if_needed()
-    table.click(position={"x": 20, "y": 55})
+    page.locator(".dvn-scroller").first.click(position={"x": 20, "y": 55})
     page.get_by_role("dialog").get_by_text("Waited to start").wait_for()
     page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 0)")
     wait_until_drawn(page)
@@ -213,10 +274,7 @@ def open_plan(page: Page) -> None:
     answer.or_(search).first.wait_for()
     if search.count():  # otherwise the answer is stored
         search.click()
-        page.get_by_test_id("stMain").get_by_role("button", name="Cancel").wait_for()
-        page.get_by_test_id("stMain").get_by_test_id("stProgress").wait_for(
-            state="detached", timeout=300_000
-        )
+        wait_for_runs(page)
     answer.wait_for()
     page.mouse.move(0, 0)
 
@@ -250,7 +308,7 @@ def save_tour(browser: Browser, address: str, file: Path) -> None:
     frames = [
         Image.open(io.BytesIO(shot))
         .convert("RGB")
-        .quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        .quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         for shot in walk_tour(open_start(browser, address))
     ]
     frames[0].save(
