@@ -72,11 +72,7 @@ def describe_result(spec: Spec, study: Study) -> str:
     ]
     if cost := mean("cost_held_per_job_usd"):
         parts.append(f"cost per job **{words.plain(words.money(cost))}**")
-    engine = words.ENGINES[runs.entries[0][0].engine]
-    facts = [
-        f"{', '.join(parts)} ({engine}).",
-        decision_picture.decision_time_text(runs.entries[0]),
-    ]
+    facts = [f"{', '.join(parts)}.", decision_picture.decision_time_text(runs.entries[0])]
     return " ".join(filter(None, facts))
 
 

@@ -115,7 +115,7 @@ def _draw_patch(compared: ComparedRuns, high: str) -> None:
         "text/plain",
         key="export_patch",
         on_click="ignore",
-        icon=":material/home:",
+        icon=_ICON,
         help=f"Changes {title} to {high}; lists the assumptions.",
     )
 
