@@ -182,7 +182,7 @@ class JobColumns:
         return values
 
     def _read_public(self, name: str) -> NDArray[Any]:
-        """Return a public column of the trace for all jobs."""
+        """Return a public column of the trace for all jobs; texts as integer codes."""
         if name in PUBLIC_NUMBERS:
             values = self._trace.numbers(*PUBLIC_NUMBERS[name])
             return values.astype(np.int64) if name == "gpus" else values
@@ -376,7 +376,7 @@ class LiveView:
 
     @property
     def capacity(self) -> Ints:
-        """GPUs per node in service."""
+        """GPUs per node; 0 for nodes out of service."""
         nodes = self.cluster.nodes
         return np.array(
             [
@@ -388,7 +388,7 @@ class LiveView:
 
     @property
     def installed(self) -> Ints:
-        """GPUs per node, in service or down for repair."""
+        """GPUs per node, in service or down for repair; 0 for nodes removed by dated changes."""
         absent = self.cluster.absent(self.now_s)
         return np.array(
             [
