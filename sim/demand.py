@@ -150,8 +150,9 @@ class Demands:
     def obstacles(
         self, smallest: NDArray[np.float64] | None = None, *, mixed: bool, apart: bool = False
     ) -> NDArray[np.str_]:
-        """Return why even the empty cluster, with every node present, cannot hold each job: `GANG`,
-        `WORKERS`, `SERVERS` or `TOGETHER`; "" = it can.
+        """Return the part of each job that the empty cluster cannot hold; "" = it fits.
+
+        `GANG`, `WORKERS`, `SERVERS` or `TOGETHER`, with every node present.
 
         Parameters
         ----------

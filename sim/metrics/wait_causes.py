@@ -426,7 +426,7 @@ def _by_cause(seconds: Floats) -> dict[str, float]:
 def _later_jobs(
     line: Timeline, wanted: RoomNeeds, job: int, window: tuple[float, float]
 ) -> tuple[tuple[int, ...], int]:
-    """Return the later jobs on its nodes, at most 5, most GPU-seconds first, and how many more."""
+    """Return up to 5 later jobs on its nodes, most GPU-seconds first, and how many more."""
     t0, t1 = window
     in_window = np.flatnonzero(
         (line.begin < t1) & (line.end > t0) & (line.holder > job) & (line.node < len(line.size))

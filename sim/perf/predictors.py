@@ -63,7 +63,10 @@ class LearnedEstimator(SizeEstimator):
         return super().remaining_one(job, done)
 
     def predictable(self, ids: Ints, done: Floats) -> NDArray[np.bool_]:
-        """Return a boolean per job: whether its prediction rests on enough finished jobs."""
+        """Return a boolean per job: whether its prediction rests on enough finished jobs.
+
+        Predicts the work of jobs for which this is true for the first time.
+        """
         del done
         for job in ids[~self._is_predicted[ids]].tolist():
             if self._predictor.can_tell(job):

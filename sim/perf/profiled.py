@@ -498,7 +498,10 @@ class ProfiledModel:
         return throughputs
 
     def _smaller_gangs(self, wanted: Combination, size: int) -> list[Measured]:
-        """Return the measured throughputs of a combination at a smaller size, per type."""
+        """Return the throughputs of a combination at a smaller size, per type.
+
+        0 on one server where that size was not measured.
+        """
         lookups = [self._finder.find(wanted._replace(gpus=size), kind) for kind in self._types]
         return [
             (
