@@ -50,7 +50,7 @@ class CatalogGpu:
 
 @cache
 def catalog() -> Mapping[str, CatalogGpu]:
-    """Return all GPU types by name; measured ones come before estimated ones."""
+    """Return the GPU types of ``gpus.toml`` by name; measured before estimated ones."""
     text = resources.files("sim").joinpath("gpus.toml").read_text(encoding="utf-8")
     return MappingProxyType(
         {

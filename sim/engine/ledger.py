@@ -129,13 +129,13 @@ class FreeRoom:
         return int(min(fit, demand.replicas))
 
     def take(self, grant: Grant) -> None:
-        """Book a grant tentatively."""
+        """Book a grant tentatively, until `undo` or `adopt`."""
         holding = self.cached.get(grant.key) or self.holding(grant)
         self.shift(holding, 1)
         self._journal.append((holding, -1))
 
     def give(self, grant: Grant) -> None:
-        """Free a grant tentatively."""
+        """Free a grant tentatively, until `undo` or `adopt`."""
         holding = self.cached.get(grant.key) or self.holding(grant)
         self.shift(holding, -1)
         self._journal.append((holding, 1))

@@ -181,6 +181,7 @@ def _combine_observers(
     """Return a callback that reports a finished job to both estimators."""
 
     def observe(job: JobId, finish_s: float) -> None:
+        """Report a finished job to both estimators."""
         estimator.observe(job, finish_s)
         resources.observe(job)
 

@@ -340,7 +340,7 @@ class Simulator:
         self._capacity_changed(node)
 
     def _node_up(self, node: int) -> None:
-        """Put a node back into service."""
+        """Put a node back into service, record it and report it to the next decision."""
         self._room.restore(node)
         self._record.node_up(node, self._agenda.now_s)
         self._capacity_changed(node)
@@ -362,7 +362,7 @@ class Simulator:
     # ----------------------------------------------------------------------------------------------
 
     def _make_due(self) -> None:
-        """Schedule a decision at this instant, after its other events."""
+        """Schedule a decision after the other events of this instant, or once a plan lands."""
         was_due, self._due = self._due, True
         if was_due or self._in_flight:
             return
@@ -586,6 +586,7 @@ def _with_callback(
     """Return `allocate` with a callback after each decision."""
 
     def allocate_and_report(view: View) -> Plan:
+        """Return the plan of `allocate` after passing view and plan to `witness`."""
         plan = allocate(view)
         witness(view, plan)
         return plan

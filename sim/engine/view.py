@@ -289,24 +289,27 @@ class GatedEstimates:
         self._will_restart = will_restart
 
     def rate(self, job: JobId, grant: Grant) -> float:
-        """Return the estimated work per second under a grant."""
+        """Return the estimated work per second under a grant; refuse undeclared reads."""
         if "rates" not in self._reads:
             self._check_declared("rates")
         return self._estimator.rate(job, grant)
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return estimated work per second of shape (jobs, shapes)."""
+        """Return estimated work per second of shape (jobs, shapes); refuse undeclared reads."""
         self._check_declared("rates")
         return self._estimator.rates(ids, shapes)
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
-        """Return the estimated pause of a change of grant, in seconds."""
+        """Return the estimated pause of a change of grant in seconds; refuse undeclared reads."""
         if "pause" not in self._reads:
             self._check_declared("pause")
         return self._estimator.pause_s(job, old, new, restarted=self._will_restart(job))
 
     def resources(self, job: JobId) -> Resources | None:
-        """Return the estimated cores and memory of a job; None = no estimate yet."""
+        """Return the estimated cores and memory of a job; None = no estimate yet.
+
+        Refuses undeclared reads.
+        """
         self._check_declared("resources")
         return self._resources.estimate(job)
 

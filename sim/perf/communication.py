@@ -134,7 +134,7 @@ class SpreadModel:
         return self._rigid.fastest()
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the rate of a job on complete gangs.
+        """Return the rate of a job on complete gangs, slowed by the servers that they span.
 
         Raises
         ------

@@ -218,7 +218,7 @@ class RegressionPredictor:
         self._predictions: dict[JobId, float] = {}
 
     def learn(self, job: JobId, value: float) -> None:
-        """Add a finished job; retrain after enough new ones."""
+        """Add a finished job; train at `least` jobs, and again after every half as many more."""
         self._fallback.learn(job, value)
         self._finished.append(job)
         self._logs.append(value)

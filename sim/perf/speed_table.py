@@ -128,7 +128,7 @@ class Table(Resizable):
         return "the speeds of a table; jobs without a row keep their size"
 
     def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
-        """Bind the model to jobs and machines.
+        """Bind the model to jobs and machines; no job leaves the sizes of its row.
 
         Raises
         ------

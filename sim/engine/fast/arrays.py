@@ -258,7 +258,7 @@ def new_queue(lane: FastRun, tables: Tables) -> reservation.Queue:
 
 
 def new_order(lane: FastRun, tables: Tables) -> order.Order:
-    """Return an empty preemption order."""
+    """Return an empty preemption order, with arrays for all jobs of the run."""
     jobs, kinds = len(lane.trace), len(lane.demands.unique)
     running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
     at = np.zeros(8, np.int64)

@@ -92,7 +92,10 @@ def set_height_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now
 
 
 def height_limit_by_service(order: Order, run: Run, job: int) -> tuple[float, float, float]:
-    """Return (height, since, count) above which running jobs come after a waiting job."""
+    """Return (height, since, count) above which running jobs come after a waiting job.
+
+    In its own queue: jobs submitted later or, without that order, jobs demoted at this instant.
+    """
     at, decision = KEY * job, run.at[DECISIONS] + 1
     queue = order.key[at]
     if order.service.by_submission:

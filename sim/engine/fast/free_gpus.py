@@ -231,7 +231,7 @@ def place_spread(room: Room, pool: int, need: int) -> int:
 
 
 def place_in_pool(room: Room, pool: int, need: int, how: int, ever: int) -> int:
-    """Write a gang's spots in a pool and take its GPUs; return the spots, 0 = no room.
+    """Write a gang's spots in a pool and take its GPUs; return their number, 0 = no room.
 
     ``ever``: number of nodes that the gang needs in an empty pool. `CONSOLIDATE` and `FIRST_FIT`
     use no more.

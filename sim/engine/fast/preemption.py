@@ -265,7 +265,10 @@ def end_stint(run: Run, order: Order, job: int, now_s: float) -> int:
 
 
 def close_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) -> int:
-    """Close the stints of jobs that stop or move; return the changes, with the starts."""
+    """Close the stints of jobs that stop or move; return the number of all changes.
+
+    Updates their work left and service, and counts them as waiting.
+    """
     changes = 0
     for at in range(order.at[CHANGES]):
         job = order.changed[at]

@@ -236,7 +236,7 @@ def line_index(queue: Queue, kind: int, rank: int) -> int:
 
 
 def enter_window(queue: Queue, jobs: JobArrays, rank: int) -> int:
-    """Add a job to the window; return its demand."""
+    """Add a job to the window, and note that its line has grown; return its demand."""
     kind = jobs.kind[jobs.by_rank[rank]]
     place = line_index(queue, kind, rank)
     end = queue.line_base[kind] + queue.line_size[kind]
@@ -483,7 +483,7 @@ def try_passing(
 def mark_open_lines(jobs: JobArrays, room: Room, queue: Queue, stale: bool) -> bool:
     """Mark the lines from which jobs may pass; return True if there are any.
 
-    Lines that a job joined or, if anything else has changed, all.
+    Lines that a job joined or, if `stale`, all, as far as the free GPUs suffice for one job.
     """
     free, some = 0, False
     for pool in range(len(room.free)):
