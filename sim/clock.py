@@ -40,7 +40,7 @@ def instant(at_s: float) -> float:
 
 
 def instants(at_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the instant nearest to each time; see `instant`."""
+    """Return each time rounded to whole microseconds, in seconds; see `instant`."""
     rounded: NDArray[np.float64] = (at_s * PER_S + WHOLE - WHOLE) / PER_S
     return rounded
 

@@ -78,7 +78,7 @@ def find_instance(name: str) -> Instance | None:
 
 
 def closest_instance(name: str) -> str:
-    """Return the instance name closest to a misspelt name; "" = none is close."""
+    """Return the closest instance name, without the "standard_" prefix; "" = none is close."""
     plain = name.strip().lower()
     matches = difflib.get_close_matches(
         plain.removeprefix(AZURE),

@@ -273,7 +273,7 @@ class Cluster:
         )
 
     def absent(self, now_s: float) -> frozenset[int]:
-        """Return the nodes that dated changes have removed at `now_s`."""
+        """Return the numbers of the nodes removed by dated changes and not back at `now_s`."""
         absent: set[int] = set()
         for change in sorted(self.changes, key=lambda change: change.at_s):
             if change.at_s <= max(now_s, 0.0):
@@ -409,7 +409,7 @@ _DEFAULT_GROUP: Final = NodeGroup(1, 0)
 
 
 def _switch_pairs(data: Any) -> tuple[tuple[str, str], ...]:
-    """Return the (switch, parent) pairs of a JSON table."""
+    """Return the (switch, parent) pairs of a JSON table; refuse other types."""
     if not isinstance(data, Mapping) or not all(isinstance(one, str) for one in data.values()):
         raise ClusterError(
             f"The cluster: switches = {data!r:.60} is no table of switches with the one above each."
@@ -418,13 +418,13 @@ def _switch_pairs(data: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _plain_change(change: Change) -> dict[str, Any]:
-    """Return a dated change as plain values."""
+    """Return a dated change as plain values; `foreseen` is written only if False."""
     plain = {"at_s": change.at_s, "nodes": list(change.nodes), "present": change.present}
     return plain if change.foreseen else plain | {"foreseen": False}
 
 
 def _rows(data: Mapping[str, Any], key: str) -> Iterable[tuple[int, Any]]:
-    """Return the numbered rows of a list in the JSON form, counting from 1."""
+    """Return (number from 1, row) pairs of a list in the JSON form; a missing key has none."""
     rows = data.get(key, ())
     if not isinstance(rows, (list, tuple)):
         raise ClusterError(
@@ -536,7 +536,11 @@ _CHANGE: Final = {
 
 
 def _check_group(group: NodeGroup, row: int) -> None:
-    """Refuse a node group with negative, fractional or missing figures."""
+    """Refuse a node group with invalid figures.
+
+    Negative, fractional or too large ones, another number of host names than nodes, GPUs without
+    a type.
+    """
     figures: Iterable[tuple[str, float | None]] = (
         ("nodes", group.count),
         ("GPUs per node", group.gpus),
@@ -594,7 +598,7 @@ def _check_switches(switches: tuple[tuple[str, str], ...]) -> None:
 
 
 def _parse_group(part: str) -> NodeGroup:
-    """Return the node group of one part of the short description, e.g. "16x8:v100"."""
+    """Return the node group of "16x8:v100/96c" or "4xp4d.24xlarge"; refuse other forms."""
     body, *extras = part.split("/")
     shape, _, kind = body.partition(":")
     count, _, each = shape.partition("x")

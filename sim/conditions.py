@@ -33,7 +33,7 @@ class Measure:
     def mask(
         self, submit_s: np.ndarray[Any, np.dtype[np.float64]]
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return a boolean per job: whether it counts in the metrics."""
+        """Return a boolean per job: whether its submission and its row are within the bounds."""
         rows = np.arange(len(submit_s))
         last = len(submit_s) if self.last_job is None else self.last_job
         return np.asarray(

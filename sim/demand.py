@@ -58,7 +58,7 @@ class Demands:
     trace, cluster : Trace, Cluster
         Jobs and machines.
     pools : sequence of NodePool
-        From `pools_of`.
+        From `group_into_pools`.
     confine_by : str
         "vc" or "partition": a job may use the nodes of its own, and nodes without any; "" = all.
     roles : Roles, optional
@@ -150,8 +150,9 @@ class Demands:
     def obstacles(
         self, smallest: NDArray[np.float64] | None = None, *, mixed: bool, apart: bool = False
     ) -> NDArray[np.str_]:
-        """Return why even the empty cluster, with every node present, cannot hold each job: `GANG`,
-        `WORKERS`, `SERVERS` or `TOGETHER`; "" = it can.
+        """Return the part of each job that the empty cluster cannot hold; "" = it fits.
+
+        `GANG`, `WORKERS`, `SERVERS` or `TOGETHER`, with every node present.
 
         Parameters
         ----------
@@ -194,7 +195,10 @@ class Demands:
     def _role_demand(
         self, gpus: float, role_sizes: Sequence[float], restrictions: _Restrictions
     ) -> Demand:
-        """Return the demand of a job with workers and parameter servers."""
+        """Return the demand of a job with workers and parameter servers.
+
+        GPUs that do not divide evenly among the workers become workers of one GPU each.
+        """
         workers, servers, worker_cpus, worker_mem_gb, server_cpus, server_mem_gb = role_sizes
         # GPUs that cannot be divided among the workers are one worker each.
         per_worker = int(gpus // workers) if gpus % workers == 0 else 1
@@ -225,7 +229,10 @@ class Demands:
         )
 
     def _admits(self, pool: NodePool, gpus: int, allowed: frozenset[str] | None, home: str) -> bool:
-        """Return True if a pool has an allowed GPU type and a partition of the job."""
+        """Return True if a pool has an allowed GPU type and a partition of the job.
+
+        Jobs without GPUs may use any type; jobs or pools without a partition fit all of them.
+        """
         kind = self._cluster.types[pool.type_at].name if pool.type_at >= 0 else ""
         right_type = not gpus or (kind != "" and (allowed is None or kind in allowed))
         # A job may name several partitions, separated by commas.
@@ -234,7 +241,10 @@ class Demands:
         )
 
     def _obstacle(self, demand: Demand, *, mixed: bool, apart: bool) -> str:
-        """Return why the empty cluster cannot hold a demand; "" = it can."""
+        """Return the obstacle of a demand, see `obstacles`; "" = the empty cluster can hold it.
+
+        `GANG` = the GPUs do not fit; `WORKERS` = cores or memory of the workers do not.
+        """
         servers = demand.servers
         if not self._fits(demand, mixed=mixed):
             return (
@@ -331,7 +341,7 @@ def _combination_codes(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int6
 
 
 def capacity_for(node: Node, demand: Demand) -> float:
-    """Return the number of replicas of a demand that fit on an empty node."""
+    """Return the replicas of a demand that fit on an empty node; inf = it needs nothing."""
     limits = [
         node.gpus // demand.gpus if demand.gpus else inf,
         (node.cpus + 1e-9) // demand.cpus if demand.cpus else inf,

@@ -14,7 +14,7 @@ _LONG: Final = re.compile(rf"\S{{{MAX_SHOWN_NAME + 1},}}")
 
 
 def shorten_message(text: str) -> str:
-    """Return a message on one line, cut to `MAX_MESSAGE_LENGTH`, with an ellipsis for each cut.
+    """Return a message on one line, cut to `MAX_MESSAGE_LENGTH` with an ellipsis per cut.
 
     Long names are cut first, then the middle. Unprintable characters are replaced by U+FFFD.
     """

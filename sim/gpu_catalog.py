@@ -50,7 +50,7 @@ class CatalogGpu:
 
 @cache
 def catalog() -> Mapping[str, CatalogGpu]:
-    """Return all GPU types by name; measured ones come before estimated ones."""
+    """Return the GPU types of ``gpus.toml`` by name; measured before estimated ones."""
     text = resources.files("sim").joinpath("gpus.toml").read_text(encoding="utf-8")
     return MappingProxyType(
         {
@@ -71,7 +71,10 @@ def find_gpu(name: str) -> CatalogGpu | None:
 
 
 def _find_whole_gpu(plain: str) -> CatalogGpu | None:
-    """Return the catalog entry of a whole GPU by name or alias, checking a memory suffix."""
+    """Return the catalog entry of a whole GPU by name or alias, or None.
+
+    A suffix such as "-80gb" must equal the memory size of the type.
+    """
     entry = catalog().get(plain) or next(
         (
             gpu
@@ -89,7 +92,10 @@ def _find_whole_gpu(plain: str) -> CatalogGpu | None:
 
 
 def _mig_slice(plain: str) -> CatalogGpu | None:
-    """Return an estimated entry for a MIG slice such as "a100-3g.20gb", or None."""
+    """Return an estimated entry for a MIG slice such as "a100-3g.20gb", or None.
+
+    Its speed is that share of the GPU's speed, or unknown if the GPU is not named.
+    """
     cut = re.fullmatch(rf"(?:(.+?)[-_])?({_MIG.pattern})", plain)
     if cut is None:
         return None

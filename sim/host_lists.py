@@ -39,7 +39,7 @@ def expand_hosts(text: str, name: str) -> list[str]:
 
 
 def compress_hosts(hosts: Iterable[str]) -> str:
-    """Return hosts as a list that `hosts_of` reads back, consecutive numbers as a range."""
+    """Return a host list for `expand_hosts`; neighbors with consecutive numbers are a range."""
     parts: list[str] = []
     prefix, width, first, last = "", 0, 0, -2
 
@@ -69,7 +69,7 @@ def compress_hosts(hosts: Iterable[str]) -> str:
 
 
 def _expand_pattern(part: str, name: str) -> list[str]:
-    """Expand one pattern such as ``gpu[001-016,020]`` into host names."""
+    """Expand one pattern such as ``gpu[001-016,020]`` into host names; refuse other text."""
     if len(part) > _MAX_PATTERN_LENGTH:
         raise ClusterError(
             f"{name}: '{part[:60]}' … has {len(part):,} letters, so it is not a list of hosts."
@@ -100,7 +100,10 @@ def _expand_pattern(part: str, name: str) -> list[str]:
 
 
 def _expand_range(piece: str, part: str, name: str) -> list[str]:
-    """Expand one number or range inside brackets, keeping leading zeros."""
+    """Return the numbers of one range such as "001-016" as texts with leading zeros.
+
+    A single number is a range. Refuses other text; `part` and `name` are for the message.
+    """
     match = _RANGE.fullmatch(piece)
     if match is None or (
         match[2] and not int(match[1]) <= int(match[2]) <= int(match[1]) + MAX_NODES

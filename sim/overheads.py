@@ -167,7 +167,7 @@ class Overheads:
         )
 
     def relaunch(self, grant: Grant, hit: float) -> tuple[str, float]:
-        """Return the role of the replica that an interruption hits, and the job's pause in seconds.
+        """Return the role of the replica that an interruption hits, and the pause in seconds.
 
         Parameters
         ----------

@@ -423,7 +423,7 @@ _KIND_LABELS = {
 
 
 def _json_value(value: Any) -> Any:
-    """Convert a parameter value to its JSON form."""
+    """Return the JSON form of a value: tuples as lists, specs as tables, infinity as text."""
     if isinstance(value, Spec):
         return value.to_json()
     if isinstance(value, float) and not math.isfinite(value):
@@ -449,14 +449,14 @@ def _from_json(data: Any, depth: int) -> Spec:
 
 
 def _value_from_json(value: Any, depth: int) -> Any:
-    """Convert a JSON value back to a parameter value."""
+    """Return the value of its JSON form: tables as specs, lists as tuples, others unchanged."""
     if isinstance(value, Mapping):
         return _from_json(value, depth + 1)
     return tuple(value) if isinstance(value, list) else value
 
 
 def _check_depth(depth: int, what: str) -> None:
-    """Refuse specs nested deeper than `DEEPEST`."""
+    """Refuse specs nested deeper than `MAX_SPEC_DEPTH`."""
     if depth > MAX_SPEC_DEPTH:
         raise ParameterError(
             f"{what} hold more than {MAX_SPEC_DEPTH} policies inside one another. Leave some"
@@ -480,7 +480,7 @@ def _parse_pairs(text: str, whole: str, depth: int) -> dict[str, Any]:
 
 
 def _split_at_commas(text: str, whole: str) -> list[str]:
-    """Split text at the commas that are outside all brackets."""
+    """Split text at the commas that are outside all brackets; refuse unmatched brackets."""
     parts, depth, start = [], 0, 0
     for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -495,7 +495,7 @@ def _split_at_commas(text: str, whole: str) -> list[str]:
 
 
 def _parse_value(text: str, depth: int, *, nested: bool = False) -> Any:
-    """Parse a value: a nested spec such as ``las(k=v)``, else the text itself."""
+    """Return a nested spec such as ``las(k=v)``, else the text (with `nested`: refuse it)."""
     if text.endswith(")") and "(" in text:
         name, _, body = text[:-1].partition("(")
         return Spec.of(
@@ -507,7 +507,7 @@ def _parse_value(text: str, depth: int, *, nested: bool = False) -> Any:
 
 
 def _to_text(value: Any) -> str:
-    """Return the text form of a parameter value."""
+    """Return the text form of a parameter value; the text of a file becomes its digest."""
     if isinstance(value, Spec):
         return f"{value.name}({','.join(f'{key}={_to_text(item)}' for key, item in value.params)})"
     if isinstance(value, bool):

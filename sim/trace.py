@@ -380,7 +380,10 @@ def _convert_column(values: pd.Series, column: str, name: str) -> pd.Series:
 
 
 def _check_rows(frame: pd.DataFrame, name: str) -> None:
-    """Refuse rows with bad times, GPU counts, ids, cores, memory or scaling columns."""
+    """Refuse rows with bad times, GPUs, ids, cores, memory or scaling; make GPUs integers.
+
+    `num_gpus` of `frame` becomes int64 in place.
+    """
     rules = {
         "submit_time_s": (
             ~np.isfinite(frame["submit_time_s"]),

@@ -112,7 +112,7 @@ class Alarm:
 
     Attributes
     ----------
-    asked_s, at_s : float, seconds
+    requested_s, at_s : float, seconds
         The requested time, and its instant; inf = none.
     """
 
@@ -124,7 +124,7 @@ class Alarm:
         self._called_s = inf  # the first entry of the agenda
 
     def set(self, requested_s: float) -> None:
-        """Replace the wake-up; a time after the end of the clock never comes."""
+        """Replace the wake-up: at the next instant or later; after the clock's end, never."""
         self.requested_s = requested_s
         self.at_s = later(requested_s, self._agenda.now_s) if requested_s <= LATEST_S else inf
         self._schedule()
@@ -141,7 +141,7 @@ class Alarm:
             self._agenda.add_action(self.at_s, self._on_entry)
 
     def _on_entry(self) -> None:
-        """Ring if the wake-up is now; otherwise add an entry for the postponed wake-up."""
+        """Clear the wake-up and call `rings` if it is now; else add a postponed entry."""
         now_s = self._agenda.now_s
         if now_s >= self._called_s:
             self._called_s = inf
@@ -177,7 +177,7 @@ class Expected:
     def replace(self, job: JobId, following: tuple[float, int]) -> None:
         """Replace the next event of a job, given as (when, what).
 
-        An event after the end of the clock is dropped.
+        With an event after the end of the clock the job has no next event.
         """
         at_s, what = following
         if at_s > LATEST_S:
@@ -203,7 +203,7 @@ class Expected:
         return max([entry[0] for entry in self._next.values()], default=0.0)
 
     def _on_entry(self) -> None:
-        """Fire the earliest event if it is due, and put the following one on the agenda."""
+        """Remove and fire the earliest event if it is due; put the following on the agenda."""
         now_s, entries, expected = self._agenda.now_s, self._entries, self._next
         if now_s >= self._called_s:
             self._called_s = inf

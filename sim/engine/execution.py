@@ -213,7 +213,10 @@ class Execution:
         return job in self._ledger.grants or self._has_run(job)
 
     def end_overlap(self, job: JobId, now_s: float) -> Next:
-        """Free the old holding of a moved job and begin its pause; return its next event."""
+        """Free the old holding of a moved job and begin its pause; return its next event.
+
+        The work so far counts as saved.
+        """
         self._close_segment(job, now_s, CHANGED)
         self._columns.unsaved[job] = self._columns.unsaved_s[job] = 0.0
         old, stint = self._effective_grant(job), self._stints[job]
@@ -227,13 +230,16 @@ class Execution:
         )
 
     def finish(self, job: JobId, now_s: float) -> None:
-        """End a job that has completed its work."""
+        """End a job that has completed its work: close its segment and free its resources."""
         self._close_segment(job, now_s, FINISHED)
         self._ledger.release(job)
         self._clear_state(job)
 
     def end_early(self, job: JobId, now_s: float) -> None:
-        """End a job for good before its work is complete."""
+        """End a job for good before its work is complete; free its resources.
+
+        Its segment ends as evicted; an overlap ends first.
+        """
         if self.overlaps(job):
             self.end_overlap(job, now_s)
         self._close_segment(job, now_s, EVICTED)
@@ -241,7 +247,10 @@ class Execution:
         self._clear_state(job)
 
     def evict(self, job: JobId, now_s: float, hit: tuple[str, str]) -> float:
-        """Evict a job hit by (cause, role); return the work lost since its last checkpoint."""
+        """Evict a job hit by (cause, role); return the work lost since its last checkpoint.
+
+        Frees its resources, records the failure and adds the lost work to the work left.
+        """
         columns = self._columns
         self._apply_checkpoints(job, now_s)
         self._close_segment(job, now_s, EVICTED)
@@ -339,7 +348,7 @@ class Execution:
         return self._columns.preemptions[job] > 0 or self._columns.evictions[job] > 0
 
     def _schedule_interruption(self, job: JobId, grant: Grant, now_s: float) -> None:
-        """Set the instant of the job's next interruption under a grant."""
+        """Set the job's next interruption from its saved node-seconds, or else from a new draw."""
         left = self._exposure.pop(job, None)
         if left is None:
             left = self._faults.interruption_s(self._seed, job, self._attempt(job))
@@ -351,7 +360,7 @@ class Execution:
         return self._columns.evictions[job] + self._columns.relaunches[job]
 
     def _save_exposure(self, job: JobId, grant: Grant, now_s: float) -> None:
-        """Save the node-seconds to the next interruption while a job has no grant."""
+        """Save the node-seconds to the next interruption, for the next grant of the job."""
         self._exposure[job] = (self._stints[job].interrupted_s - now_s) * _spanned_nodes(grant)
 
     def _share_moved(self, job: JobId, old: Grant, new: Grant, now_s: float) -> float:
@@ -373,7 +382,7 @@ class Execution:
         )
 
     def _overlap(self, job: JobId, grant: Grant, now_s: float) -> Next:
-        """Book the new grant in addition to the old one; return the next event of the job."""
+        """Book the new grant while the job runs on under the old one; return its next event."""
         self._apply_checkpoints(job, now_s)
         self._close_segment(job, now_s, CHANGED)
         holding = self._ledger.overlap(job, grant, self._demand_of(job))
@@ -414,7 +423,7 @@ class Execution:
         return self._next_event(job, now_s)
 
     def _advance_to(self, job: JobId, until_work: float) -> None:
-        """Set the work done to at least `until_work`, against rounding errors."""
+        """Set the work done to at least `until_work`, against rounding errors; inf = no change."""
         if until_work == inf:
             return
         work = self._work[job]
@@ -481,7 +490,7 @@ class Execution:
             self._stints.pop(job, None)
 
     def _apply_checkpoints(self, job: JobId, now_s: float) -> None:
-        """Update the unsaved work of a job for the periodic checkpoints completed by now."""
+        """Add the open segment's progress to the unsaved work, less the part at checkpoints."""
         columns = self._columns
         moving = now_s - max(columns.segment_t0[job], columns.resume[job])
         if moving <= 0:
@@ -496,7 +505,7 @@ class Execution:
         columns.unsaved_s[job] = since_save
 
     def _add_lost_work(self, job: JobId, work: float) -> None:
-        """Add lost work back to the work left of a job."""
+        """Add lost work to the work left of a job, and to its sum of lost work."""
         if work > 0:
             self._columns.left[job] += work
             self._columns.lost_work[job] += work
@@ -505,10 +514,11 @@ class Execution:
 def _rate_ends(
     by_work: Next, until_work: float, until_s: float, now_s: float
 ) -> tuple[Next, float]:
-    """Return the end of a rate and the work done then: by amount of work or by clock.
+    """Return the next end of a rate, and the work done then; inf = it ends by the clock.
 
-    The earlier one counts. An end by the clock in the future is at the next instant at the
-    earliest, when it has certainly passed; one in the past stays, so that the run is ended over it.
+    The earlier end counts: by amount of work or by the clock. An end by the clock in the future is
+    at the next instant at the earliest, when it has certainly passed; one in the past stays, so
+    that the run is ended over it.
     """
     by_clock_s = later(until_s, now_s) if until_s > now_s else now_s
     at_s, kind = max(instant(by_work[0]), now_s), by_work[1]

@@ -241,7 +241,7 @@ class Outages:
         self._add_reason(node, "absent")
 
     def _extend_known(self, at_s: float) -> None:
-        """Update the latest known instant at which a node goes or comes."""
+        """Move the latest known instant of a node change to `at_s`, if that is later."""
         self.last_known_s = max(self.last_known_s, at_s)
 
     def _add_reason(self, node: int, cause: str) -> None:

@@ -236,7 +236,7 @@ class Standstill:
         return False
 
     def _stops_everything(self, jobs: int) -> bool:
-        """Return True if every running job was stopped, and stops exceed the limit."""
+        """Return True if all running jobs were stopped since the last advance, over the limit."""
         stops = self._stops - self._stops_before
         all_stopped = bool(stops[self._running.ids()].all())
         return all_stopped and int(stops.sum()) >= _MIN_STOPS + _DECISIONS_PER_JOB * jobs

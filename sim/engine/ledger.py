@@ -51,7 +51,7 @@ class Holding:
         self.packed_placements = b""  # as placements in the record
 
     def _add(self, part: Part) -> None:
-        """Add a part to the charged resources."""
+        """Add a part's spots (node, GPUs, cores, GB) and its total GPUs and cores."""
         nodes, count, gpus, cpus, mem_gb = part
         if len(nodes) != len(count):
             raise ContractError(f"the part {part!r} does not name one positive count per node")
@@ -117,7 +117,7 @@ class FreeRoom:
         return sum([free[pool_index] for pool_index in pools])
 
     def replicas_that_fit(self, node: int, demand: Demand) -> int:
-        """Return the number of replicas of a demand that fit on a node now."""
+        """Return the replicas of a demand that fit on a node now: 0 up to all of them."""
         free = self._gpus[node]
         if free < 0:
             return 0
@@ -129,13 +129,13 @@ class FreeRoom:
         return int(min(fit, demand.replicas))
 
     def take(self, grant: Grant) -> None:
-        """Book a grant tentatively."""
+        """Book a grant tentatively, until `undo` or `adopt`."""
         holding = self.cached.get(grant.key) or self.holding(grant)
         self.shift(holding, 1)
         self._journal.append((holding, -1))
 
     def give(self, grant: Grant) -> None:
-        """Free a grant tentatively."""
+        """Free a grant tentatively, until `undo` or `adopt`."""
         holding = self.cached.get(grant.key) or self.holding(grant)
         self.shift(holding, -1)
         self._journal.append((holding, 1))
@@ -289,9 +289,10 @@ class Ledger:
         self._mixed = mixed
 
     def take(self, job: JobId, grant: Grant, demand: Demand, *, reserved: bool = False) -> Holding:
-        """Add a grant and return its holding.
+        """Add a grant, book its resources and return its holding.
 
-        With `reserved` the resources are booked already.
+        With `reserved` the resources are booked already, and so are those of an equal grant that
+        `vacate` left; else vacated holdings are freed first.
 
         Raises
         ------

@@ -134,7 +134,7 @@ class Stage:
         remarks: tuple[str, ...],
         timing: tuple[float, float, float, float],
     ) -> RunResult:
-        """Close the open segments and return the result of the run.
+        """Close open segments, mark unfinished jobs and return the result of the run.
 
         `timing`: CPU, wall, time in the allocator and its longest decision, in seconds.
         """
@@ -181,6 +181,7 @@ def _combine_observers(
     """Return a callback that reports a finished job to both estimators."""
 
     def observe(job: JobId, finish_s: float) -> None:
+        """Report a finished job to both estimators."""
         estimator.observe(job, finish_s)
         resources.observe(job)
 

@@ -220,7 +220,11 @@ class Simulator:
     # ----------------------------------------------------------------------------------------------
 
     def _arrive(self) -> None:
-        """Add the jobs submitted by now to the waiting jobs, and schedule the next arrival."""
+        """Add the jobs submitted by now to the waiting jobs, and schedule the next arrival.
+
+        Jobs that no node can hold become unschedulable. The others make a decision due, or make it
+        now, if the cadence asks for it.
+        """
         agenda, submit_s, job = self._agenda, self._submit_s, self._next
         at_s, jobs = agenda.now_s, len(submit_s)
         while job < jobs and submit_s[job] <= at_s:
@@ -239,7 +243,10 @@ class Simulator:
             self._no_more_arrivals = True
 
     def _ticks(self) -> Iterator[float]:
-        """Make a decision due at each tick of the cadence, yielding the instants of the ticks."""
+        """Make a decision due at each tick of the cadence, yielding the instants of the ticks.
+
+        Ticks without waiting, running or just finished jobs make none.
+        """
         every, tick = self._cadence.every_s, 0
         while tick * every <= LATEST_S:
             if self._waiting or self._running or self._finished:
@@ -279,7 +286,10 @@ class Simulator:
             )
 
     def _evict(self, job: JobId, cause: str, role: str) -> None:
-        """Return an evicted job to the waiting jobs, or fail it after its last retry."""
+        """Return an evicted job to the waiting jobs, or fail it after its last retry.
+
+        Raises `ParameterError` after `MAX_EVICTIONS`.
+        """
         lost = self._execution.evict(job, self._agenda.now_s, (cause, role))
         del self._running[job]
         self._expected.drop(job)
@@ -330,7 +340,7 @@ class Simulator:
         self._capacity_changed(node)
 
     def _node_up(self, node: int) -> None:
-        """Put a node back into service."""
+        """Put a node back into service, record it and report it to the next decision."""
         self._room.restore(node)
         self._record.node_up(node, self._agenda.now_s)
         self._capacity_changed(node)
@@ -352,7 +362,7 @@ class Simulator:
     # ----------------------------------------------------------------------------------------------
 
     def _make_due(self) -> None:
-        """Schedule a decision at this instant, after its other events."""
+        """Schedule a decision after the other events of this instant, or once a plan lands."""
         was_due, self._due = self._due, True
         if was_due or self._in_flight:
             return
@@ -454,7 +464,10 @@ class Simulator:
         self._agenda.add_action(later(lands_s, self._agenda.now_s), land, LANDING)
 
     def _apply_delayed(self, plan: Plan, old_grants: Mapping[JobId, Grant | None]) -> None:
-        """Apply a delayed plan without changes of jobs or nodes that are out of date."""
+        """Apply a delayed plan without changes of jobs or nodes that are out of date.
+
+        Counts the dropped changes and reports dropped starts as evictions, cause "void".
+        """
         self._in_flight = False
         valid = self._ledger.still_valid(plan.changes, old_grants, self._touched)
         void = [job for job in plan.changes if job not in valid]
@@ -512,7 +525,7 @@ class Simulator:
         return {job: grant for job, grant in plan.changes.items() if job not in plan.ended}
 
     def _refuse(self, jobs: Iterable[JobId]) -> None:
-        """Settle waiting jobs that a plan refuses."""
+        """Settle waiting jobs that a plan refuses: as failed if they ran, else as rejected."""
         for job in sorted(jobs):
             if job not in self._waiting:
                 self._raise_infeasible(job, "it is refused but not waiting")
@@ -573,6 +586,7 @@ def _with_callback(
     """Return `allocate` with a callback after each decision."""
 
     def allocate_and_report(view: View) -> Plan:
+        """Return the plan of `allocate` after passing view and plan to `witness`."""
         plan = allocate(view)
         witness(view, plan)
         return plan

@@ -182,7 +182,7 @@ class JobColumns:
         return values
 
     def _read_public(self, name: str) -> NDArray[Any]:
-        """Return a public column of the trace for all jobs."""
+        """Return a public column of the trace for all jobs; texts as integer codes."""
         if name in PUBLIC_NUMBERS:
             values = self._trace.numbers(*PUBLIC_NUMBERS[name])
             return values.astype(np.int64) if name == "gpus" else values
@@ -289,24 +289,27 @@ class GatedEstimates:
         self._will_restart = will_restart
 
     def rate(self, job: JobId, grant: Grant) -> float:
-        """Return the estimated work per second under a grant."""
+        """Return the estimated work per second under a grant; refuse undeclared reads."""
         if "rates" not in self._reads:
             self._check_declared("rates")
         return self._estimator.rate(job, grant)
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return estimated work per second of shape (jobs, shapes)."""
+        """Return estimated work per second of shape (jobs, shapes); refuse undeclared reads."""
         self._check_declared("rates")
         return self._estimator.rates(ids, shapes)
 
     def pause_s(self, job: JobId, old: Grant | None, new: Grant) -> float:
-        """Return the estimated pause of a change of grant, in seconds."""
+        """Return the estimated pause of a change of grant in seconds; refuse undeclared reads."""
         if "pause" not in self._reads:
             self._check_declared("pause")
         return self._estimator.pause_s(job, old, new, restarted=self._will_restart(job))
 
     def resources(self, job: JobId) -> Resources | None:
-        """Return the estimated cores and memory of a job; None = no estimate yet."""
+        """Return the estimated cores and memory of a job; None = no estimate yet.
+
+        Refuses undeclared reads.
+        """
         self._check_declared("resources")
         return self._resources.estimate(job)
 
@@ -376,7 +379,7 @@ class LiveView:
 
     @property
     def capacity(self) -> Ints:
-        """GPUs per node in service."""
+        """GPUs per node; 0 for nodes out of service."""
         nodes = self.cluster.nodes
         return np.array(
             [
@@ -388,7 +391,7 @@ class LiveView:
 
     @property
     def installed(self) -> Ints:
-        """GPUs per node, in service or down for repair."""
+        """GPUs per node, in service or down for repair; 0 for nodes removed by dated changes."""
         absent = self.cluster.absent(self.now_s)
         return np.array(
             [

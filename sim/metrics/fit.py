@@ -192,7 +192,7 @@ def has_spread_jobs(line: Timeline, gpus: int) -> tuple[bool, bool]:
 
 
 def _largest(line: Timeline) -> Floats:
-    """Return the GPUs of the largest node of each type; 1 for a type without nodes."""
+    """Return the GPUs of the largest node per type, at least 1; the last is for CPU nodes."""
     largest = np.ones(len(line.cluster.types) + 1)
     np.maximum.at(largest, line.node_type[:-1], [float(node.gpus) for node in line.cluster.nodes])
     return largest
@@ -278,18 +278,16 @@ def _room_for(line: Timeline, wanted: RoomNeeds, events: _Events, t0: float) -> 
     groups = _groups(wanted)
     columns: list[Floats] = []
 
-    def add_step_function(piece_columns: Floats, before: Floats) -> None:
-        """Add the step function of a sum over nodes to the columns.
+    def add_step_function(after: Floats, before: Floats) -> None:
+        """Add a sum over nodes to the columns: its first value, and its change at each event.
 
         `after`: value on the node after each event; `before`: value on each node before the first
         event.
         """
         previous = (
-            np.where(events.first, before[events.node], np.roll(piece_columns, 1))
-            if len(piece_columns)
-            else piece_columns
+            np.where(events.first, before[events.node], np.roll(after, 1)) if len(after) else after
         )
-        columns.append(np.concatenate(([before.sum()], piece_columns - previous)))
+        columns.append(np.concatenate(([before.sum()], after - previous)))
 
     for group in groups:
         inside = group[events.node]
@@ -349,7 +347,7 @@ def _room_for(line: Timeline, wanted: RoomNeeds, events: _Events, t0: float) -> 
 
 
 def _slots(free: Sequence[Floats], demand: Demand, usable: Mask) -> Floats:
-    """Return the number of replicas per node that fit into free amounts."""
+    """Return the replicas per node that fit into free amounts; 0 on nodes not usable."""
     slots = np.full(len(usable), _UNLIMITED)
     for amount, per in zip(free, (demand.gpus, demand.cpus, demand.mem_gb), strict=False):
         if per:
@@ -358,7 +356,7 @@ def _slots(free: Sequence[Floats], demand: Demand, usable: Mask) -> Floats:
 
 
 def _levels(largest: float) -> list[float]:
-    """Return the piece sizes to distinguish, ascending."""
+    """Return up to 64 whole numbers from 1 to the largest, ascending; none if that is 0."""
     return (
         [
             float(size)
@@ -374,9 +372,10 @@ def _levels(largest: float) -> list[float]:
 def _pieces(
     wanted: RoomNeeds, empty: Floats, groups: Sequence[Mask]
 ) -> list[tuple[Mask, float, float]]:
-    """Return the conditions for the fewest nodes, two rows (nodes, at least, count) per type.
+    """Return two conditions per node set for a fit on the fewest nodes: (nodes, size, count).
 
-    At least `count` of the nodes must have room for at least `at least` replicas.
+    At least `count` of the nodes must have room for `size` replicas each: first the nodes that are
+    filled, then these and the node for the rest.
     """
     pieces = []
     for group in groups:
@@ -390,7 +389,11 @@ def _pieces(
 def _compact_mask(
     pieces: Sequence[tuple[Mask, float, float]], counts: Sequence[Floats], length: int
 ) -> Mask:
-    """Return True per instant where a (whole, rest) pair of pieces has the nodes it needs."""
+    """Return a boolean per instant: whether a job fits on the fewest nodes that can hold it.
+
+    `pieces` are the conditions of `_pieces`, `counts` the nodes that have room for the size of each
+    at every instant. Both conditions of any one node set must have enough nodes.
+    """
     is_compact = np.zeros(length, np.bool_)
     conditions = [count >= nodes for (_, _, nodes), count in zip(pieces, counts, strict=True)]
     for whole, rest in zip(conditions[::2], conditions[1::2], strict=True):

@@ -233,7 +233,7 @@ def isolated_s(trace: Trace, cluster: Cluster, model: PerfModel) -> Floats:
 
 
 def _mean_rates(gpus: Floats, cluster: Cluster, model: PerfModel) -> Floats:
-    """Return the rate of each job, averaged over the GPUs of the cluster."""
+    """Return each job's rate on one GPU type, averaged over the types by their GPUs."""
     held, largest = np.zeros(len(cluster.types)), np.ones(len(cluster.types), np.int64)
     for node in cluster.nodes:
         if node.gpus:
@@ -356,7 +356,7 @@ def ratios(jobs: pd.DataFrame, reference_s: Floats) -> Floats:
 
 
 def quantiles(rho: Floats, most: int = 200) -> pd.DataFrame:
-    """Return an empirical distribution as at most `most` points: `share` and `rho`."""
+    """Return the distribution of the finite values as up to `most` points: `share`, `rho`."""
     ordered = np.sort(rho[np.isfinite(rho)])
     points = min(len(ordered), most)
     ranks: Ints = np.arange(1, points + 1)

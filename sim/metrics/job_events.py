@@ -98,7 +98,7 @@ def job_periods(line: Timeline, job: int) -> tuple[JobPeriod, ...]:
 
 
 def job_events(line: Timeline, job: int, periods: tuple[JobPeriod, ...]) -> tuple[JobEvent, ...]:
-    """Return the events of one job in order, given its `spells`."""
+    """Return the events of one job from submission to its end, given its `job_periods`."""
     jobs = line.result.jobs
     hits = _failure_events(line, job)
     evicted_s = {hit.t_s for hit in hits if hit.what == "evicted"}
@@ -115,7 +115,7 @@ def job_events(line: Timeline, job: int, periods: tuple[JobPeriod, ...]) -> tupl
 
 
 def _placements(line: Timeline, segments: Ints) -> list[tuple[tuple[int, int, int, float], ...]]:
-    """Return (node, role, replicas, cores) of each placement of the given segments, in order."""
+    """Return the placements of each given segment as (node, role, replicas, cores)."""
     low, high = (
         np.searchsorted(line.segment, segments, "left"),
         np.searchsorted(line.segment, segments, "right"),
@@ -140,7 +140,7 @@ def _period(
     segments: Ints,
     rows: list[tuple[tuple[int, int, int, float], ...]],
 ) -> JobPeriod:
-    """Return the period of a job with the given simultaneous segments."""
+    """Return the period of a job with the given simultaneous segments; waiting without any."""
     if not len(segments):
         return JobPeriod(t0, t1, "waiting")
     frame = line.result.segments

@@ -243,7 +243,7 @@ def bars(line: Timeline, node: int, window: tuple[float, float], most: int = 150
 
 
 def _rows(line: Timeline, by: str, within: str) -> tuple[tuple[str, ...], Ints]:
-    """Return the names of the rows, and the row of each node; -1 = none."""
+    """Return the row names, and each node's row; -1 = outside `within`, or without GPUs."""
     if by not in ROWS_BY:
         raise ParameterError(
             f"Machines cannot be grouped by {by}. Choose one of {', '.join(ROWS_BY)}."
@@ -327,7 +327,7 @@ def _join_holdings(job: Ints, t0: Floats, t1: Floats, amount: Floats) -> pd.Data
 
 
 def _assign_lanes(held: pd.DataFrame) -> pd.DataFrame:
-    """Assign holdings to the lowest free lanes in order of time; one bar per adjacent run."""
+    """Assign holdings to the lowest free lanes, by time; one bar per run of adjacent lanes."""
     free: list[int] = []
     ends: list[tuple[float, int]] = []
     lanes, rows = 0, []

@@ -684,7 +684,7 @@ _BEFORE: Final = {"impossible": "refused", "cpus_used": "mem_held"}
 
 
 def _json_order() -> tuple[str, ...]:
-    """Return the keys of a run in `--json`, in their original order."""
+    """Return the keys in `--json`, in the order of `METRICS` with the moves of `_BEFORE`."""
     names = [name for name, metric in METRICS.items() if metric.in_json]
     for name, later in _BEFORE.items():
         names.remove(name)

@@ -88,7 +88,7 @@ def moment(line: Timeline, t_s: float) -> RunState:
 
 
 def ranks(line: Timeline, job: int, t_s: float) -> tuple[int, int]:
-    """Return the number of waiting jobs submitted before this one, and the first; -1 = none."""
+    """Return how many jobs submitted before this one wait at an instant, and the first; or -1."""
     enter, leave = line.presence
     waits = (enter[:job] <= t_s) & (t_s < leave[:job])
     waits[(mine := line.owner[(line.t0 <= t_s) & (t_s < line.t1)])[mine < job]] = False
@@ -114,7 +114,7 @@ def _total_waits_s(line: Timeline, jobs: Ints, t: float) -> Floats:
 
 
 def _node_table(line: Timeline, used: Floats, t: float) -> pd.DataFrame:
-    """Return size, used, down and free amounts per node at an instant."""
+    """Return size, used, down and free GPUs (or cores) per node at an instant."""
     # Core demands are sums of parts, so the last bits of a sum may differ.
     used = np.minimum(used, line.size)
     down = np.where(is_down(line, t), line.size - used, 0.0)
@@ -150,7 +150,7 @@ def first_difference_s(one: RunResult, other: RunResult, until_s: float) -> floa
 
 
 def _early_segments(result: RunResult, until_s: float) -> pd.DataFrame:
-    """Return the segments that begin before `until_s`, without ends that reach it."""
+    """Return the segments that begin before `until_s`; an end that reaches it is blank."""
     early = result.segments.loc[result.segments["t0"] < until_s, _SEGMENTS]
     early = early.assign(ended=early["ended"].astype(str))
     reaches = early["t1"] >= until_s
@@ -162,7 +162,7 @@ def _early_segments(result: RunResult, until_s: float) -> pd.DataFrame:
 
 
 def _early_placements(result: RunResult, until_s: float) -> pd.DataFrame:
-    """Return the placements of segments that begin before `until_s`."""
+    """Return the placements of segments that begin before `until_s`; overflow is node -1."""
     segments = result.segments.loc[result.segments["t0"] < until_s, ["job", "t0"]]
     placements = result.placements.merge(segments, left_on="segment", right_index=True)[_PLACES]
     return (

@@ -49,7 +49,7 @@ def presence(result: RunResult) -> Presence:
 
 
 def _frame(t: Floats, columns: dict[str, Floats], end_s: float) -> pd.DataFrame:
-    """Return a series table with points added at 0 and at the end of the run."""
+    """Return a series table from 0 s (value 0 if missing) to the end (the last value)."""
     if not len(t) or t[0] > 0.0:
         t, columns = (
             np.append(0.0, t),

@@ -181,7 +181,7 @@ def reduce_all(
 
 
 def _extremes(values: Floats, pairs: Ints) -> tuple[Floats, Floats]:
-    """Return the minimum and maximum of the values between each pair of indices."""
+    """Return the least and greatest value of each [start, stop), given as one flat array."""
     padded = np.append(values, values[-1])
     return np.minimum.reduceat(padded, pairs)[::2], np.maximum.reduceat(padded, pairs)[::2]
 

@@ -41,7 +41,7 @@ class Timeline(UsageArrays):
 
     @cached_property
     def size(self) -> Floats:
-        """GPUs of each node, or cores if the cluster has no GPUs; 0 for a node without any."""
+        """GPUs of each node, or cores if the cluster has no GPUs; 0 = none, or unlimited cores."""
         if self.cluster.gpus:
             return np.array([node.gpus for node in self.cluster.nodes], np.float64)
         return np.array(

@@ -264,13 +264,16 @@ def _node_cause(wanted: RoomNeeds, job_room: RoomOverTime) -> Ints:
 
 
 def _fit_begins(fits: NDArray[np.bool_], t0: Floats, t1: Floats) -> NDArray[np.bool_]:
-    """Return True where a period with room begins."""
+    """Return a boolean per part: whether it fits and does not continue a part that fits."""
     continues = np.append(False, fits[:-1] & (t1[:-1] == t0[1:]))
     return np.asarray(fits & ~continues, np.bool_)
 
 
 def _earlier_waiting(line: Timeline, job: int, window: tuple[float, float]) -> tuple[Floats, Ints]:
-    """Return the earlier jobs that wait, at the instants their number becomes or leaves 0."""
+    """Return the instants at which the number of earlier waiting jobs becomes or leaves 0.
+
+    With that number at each; the first instant is the begin of the window.
+    """
     t0, t1 = window
     leave = line.presence.leave_s[:job]
     _, begin, end = (
@@ -321,7 +324,10 @@ def _taking_effect_from_s(job_waits: Waits, decided: Floats) -> Floats:
 
 
 def _merge_short_parts(parts: _Parts, most: int) -> _Parts:
-    """Join the shortest parts with their neighbors until at most `most` remain, if possible."""
+    """Join the shortest parts with neighbors of their wait, until `most` remain if possible.
+
+    Parts below 1 % of their wait are always joined, if they have a neighbor.
+    """
     parts = _join_parts(parts, np.zeros(len(parts.t0), np.bool_))
     while True:
         same = np.append(False, parts.wait[1:] == parts.wait[:-1])
@@ -420,7 +426,7 @@ def _by_cause(seconds: Floats) -> dict[str, float]:
 def _later_jobs(
     line: Timeline, wanted: RoomNeeds, job: int, window: tuple[float, float]
 ) -> tuple[tuple[int, ...], int]:
-    """Return the later jobs on these nodes, most GPU-seconds first, and the number omitted."""
+    """Return up to 5 later jobs on its nodes, most GPU-seconds first, and how many more."""
     t0, t1 = window
     in_window = np.flatnonzero(
         (line.begin < t1) & (line.end > t0) & (line.holder > job) & (line.node < len(line.size))
@@ -440,7 +446,7 @@ def _later_jobs(
 def _note_ranges(
     line: Timeline, wanted: RoomNeeds, window: tuple[float, float]
 ) -> tuple[tuple[str, float, float], ...]:
-    """Return name, least and greatest value of the policy's notes in a period.
+    """Return name, least and greatest value of up to 6 notes of the policy in a period.
 
     Notes per GPU type only for the types that the job may use.
     """

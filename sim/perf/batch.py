@@ -375,7 +375,10 @@ class BatchModel:
         batches: Floats,
         speeds: Floats | float,
     ) -> Floats:
-        """Return samples per second of groups of jobs; 0 = too few GPUs or invalid batch."""
+        """Return samples per second of shape (groups, sizes); 0 = too few GPUs or bad batch.
+
+        A batch of 0 is the default one; GPUs beyond the largest size are not used.
+        """
         group_rows, least, most = (
             rows.as_columns(groups),
             self._least[groups, None],

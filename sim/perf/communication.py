@@ -62,7 +62,7 @@ class Spread(Copies):
     )
 
     def assumptions(self, trace: Trace) -> tuple[str, ...]:
-        """Return a sentence on the jobs without a known slowdown."""
+        """Return a sentence on the jobs of several GPUs without a slowdown; () = none."""
         gpus = trace.numbers("num_gpus")
         silent = (gpus > 1) & np.isnan(trace.numbers("spread_slowdown"))
         if not silent.any():
@@ -134,7 +134,7 @@ class SpreadModel:
         return self._rigid.fastest()
 
     def rate(self, job: JobId, grant: Grant, done: float, now_s: float) -> Rate:
-        """Return the rate of a job on complete gangs.
+        """Return the rate of a job on complete gangs, slowed by the servers that they span.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class SpreadModel:
         return Rate(sum(speeds) * self._price.worth(len(gangs)))
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the rate before placement; 0 for an incomplete gang."""
+        """Return rates before placement, of shape (jobs, shapes); 0 for an incomplete gang."""
         servers = np.array([shape.nodes for shape in shapes], np.float64)
         fewest = self._fewest[ids, None]
         beyond = np.clip(servers, fewest, self._most[ids, None]) - fewest
@@ -164,7 +164,7 @@ class SpreadModel:
         return self._rigid.telemetry(job, grant, done, now_s)
 
     def _slowdown(self, job: JobId, servers: int) -> float:
-        """Return the slowdown of a job on a number of servers."""
+        """Return the slowdown of a job on a number of servers; 1 on the fewest."""
         fewest = float(self._fewest[job])
         return 1 + float(self._per_server[job]) * (
             min(max(servers, fewest), float(self._most[job])) - fewest

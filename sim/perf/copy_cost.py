@@ -65,7 +65,7 @@ class Copies:
             )
 
     def worth(self, copies: int) -> float:
-        """Return the factor on the summed rates of `copies` copies of a job."""
+        """Return the factor on the summed rates of `copies` copies of a job; 1 for one."""
         if copies < 2:
             return 1.0
         return self.efficiency ** (copies - 1) * (1 - self.consolidate_s / self.round_s)

@@ -204,13 +204,13 @@ class Unknown:
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
     ) -> SizeEstimator:
-        """Bind the estimator to the guess; only rates are true."""
+        """Bind the estimator to one guessed run time for all jobs; none is predictable."""
         del seed
         guesses = self.guess_s * (model.work() / trace.numbers("duration_s"))
         return SizeEstimator(model, transitions, guesses, np.full(len(trace), np.inf))
 
     def bind_resources(self, model: PerfModel, trace: Trace, seed: int) -> KnownResources:
-        """Return no estimates of resources."""
+        """Return a source without any estimates of resources."""
         del model, trace, seed
         return KnownResources()
 

@@ -153,7 +153,7 @@ class Finder:
         return "gpus" if self.table.sizes(model, batch, gpu_type) else "gpu_type"
 
     def _fallback_job(self, wanted: Combination) -> tuple[str, float, tuple[str, ...]]:
-        """Return the model, batch size and assumed keys of a job's fallback row."""
+        """Return model, batch size and assumed keys of a fallback row; model "" = none."""
         model, batch, assumed = plain(wanted.model), wanted.batch, tuple[str, ...]()
         if not self.table.batches(model):
             if self.stand_in == RELATIVE:
@@ -176,7 +176,10 @@ class Finder:
     def _fallback_type(
         self, model: str, batch: float, gpu_type: str
     ) -> tuple[str, float, tuple[str, ...]]:
-        """Return the GPU type, relative speed and assumed keys of a type's fallback row."""
+        """Return the GPU type, relative speed and assumed keys of a type's fallback row.
+
+        The first measured type, with the reference type before all others.
+        """
         if self.table.sizes(model, batch, gpu_type):
             return gpu_type, 1.0, ()
         ordered = dict.fromkeys((self.reference, *self.table.types))
@@ -186,7 +189,10 @@ class Finder:
     def _fallback_size(
         self, model: str, batch: float, gpus: int, kind: str
     ) -> tuple[int, float, tuple[str, ...]]:
-        """Return the size, speed ratio and assumed keys of a size's fallback row."""
+        """Return the size, speed ratio and assumed keys of a size's fallback row.
+
+        The largest measured size below, else the smallest; the ratio keeps the speed per GPU.
+        """
         sizes = self.table.sizes(model, batch, kind)
         if gpus in sizes:
             return gpus, 1.0, ()
@@ -195,7 +201,7 @@ class Finder:
 
 
 def speeds_of(cluster: Cluster) -> dict[str, float]:
-    """Return the relative speeds of the known GPU types, with a cluster's own taking precedence."""
+    """Return GPU type -> relative speed: that of the cluster, else that of the catalog."""
     return {name: kind.speed for name, kind in KNOWN_TYPES.items()} | {
         kind.name: kind.speed for kind in cluster.types
     }
@@ -204,7 +210,7 @@ def speeds_of(cluster: Cluster) -> dict[str, float]:
 def allowed_types(
     trace: Trace, types: Sequence[str]
 ) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """Return whether each job admits each type by ``gpu_types_allowed``, of shape (jobs, types)."""
+    """Return whether ``gpu_types_allowed`` admits each type, of shape (jobs, types)."""
     texts = trace.texts("gpu_types_allowed")
     admits = np.array(
         [[not text or kind in str(text).split("|") for kind in types] for text in texts.categories],

@@ -164,7 +164,7 @@ class ProfileTable:
         return ProfileTable(f"{self.name}, cleaned", rows, self.models, self.notes)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the table as a frame with the columns of `COLUMNS`."""
+        """Return the columns of `COLUMNS`, one row per combination and placement."""
         lines = []
         for key, row in self.rows.items():
             start = (key.gpu_type, self.models[key.model], key.batch or math.nan, key.gpus)
@@ -175,7 +175,10 @@ class ProfileTable:
 
 
 def _make_ascending(values: dict[Key, float], keys: Iterable[Key]) -> None:
-    """Replace each value by the largest so far; zeros mean "does not fit" and stay."""
+    """Replace each value by the largest so far, in place and in the order of the keys.
+
+    Zeros mean "does not fit" and stay; keys without a value are skipped.
+    """
     largest = 0.0
     for key in keys:
         if values.get(key):
@@ -194,6 +197,8 @@ def split_name(text: str) -> tuple[str, float]:
 @cache
 def built_in(name: str) -> ProfileTable:
     """Return a built-in table by name, see `BUILT_IN`.
+
+    Throughputs that "physical" lacks are those of "simulation".
 
     Raises
     ------

@@ -230,7 +230,7 @@ class ParameterServerModel:
         return self._requests.roles
 
     def resources(self) -> Floats:
-        """Return cores and GB that each worker and server of a job will use.
+        """Return cores and GB that one worker and one server of each job will use, (jobs, 4).
 
         Cores on the reference type, GB at the end; the requested GB if no need is stated.
         """
@@ -364,7 +364,10 @@ class ParameterServerModel:
     def usage(
         self, job: JobId, grant: Grant, done: tuple[float, float], now_s: float
     ) -> tuple[Usage, ...]:
-        """Return cores and memory that workers and servers use during some work."""
+        """Return cores and GB that workers and servers use on average, an entry per gang and role.
+
+        GB are NaN if no need is stated. Gangs on the overflow node are left out.
+        """
         usages = []
         for gang in grant.gangs:
             workers, servers = gang.workers, gang.servers
@@ -401,7 +404,10 @@ class ParameterServerModel:
         servers: Floats,
         on_gpus: NDArray[np.bool_] | None = None,
     ) -> tuple[Ints, StepSetup]:
-        """Return rows of coefficients and step setups of groups of jobs."""
+        """Return rows of coefficients and step setups of groups of jobs.
+
+        `on_gpus`: whether the workers have GPUs; None = as requested.
+        """
         requested = _Groups(*[column[groups, None] for column in self._groups])
         gpus = (
             requested.per_worker + np.zeros_like(workers)
@@ -542,7 +548,7 @@ class ParameterServerModel:
         )
 
     def _memory(self, job: JobId, gang: Gang, done: float) -> tuple[float, float]:
-        """Return GB in use per worker and per server; the held GB if no need is stated."""
+        """Return GB in use per worker and per server: the stated need, else the held GB."""
         workers, servers = gang.workers, gang.servers
         worker_gb, server_gb, growth_gb = [float(need[job]) for need in self._needs]
         worker_gb = min(worker_gb, workers.mem_gb or inf) or workers.mem_gb
@@ -620,7 +626,7 @@ class Stragglers:
     ----------
     owner : str
         Model and parameter, for messages.
-    found : iterable of SlowPeriod
+    periods : iterable of SlowPeriod
         Slow periods; where two overlap on a node, the slower counts.
     cluster : Cluster
         The machines.

@@ -51,19 +51,22 @@ class LearnedEstimator(SizeEstimator):
         self._is_predicted = np.zeros(jobs, np.bool_)
 
     def remaining(self, ids: Ints, done: Floats) -> Floats:
-        """Return predicted work minus work done, of shape (jobs,)."""
+        """Return predicted work minus work done, of shape (jobs,); predict at the first read."""
         for job in ids[np.isnan(self._totals[ids])].tolist():
             self._predict(job)
         return super().remaining(ids, done)
 
     def remaining_one(self, job: JobId, done: float) -> float:
-        """Return predicted work minus work done of one job."""
+        """Return predicted work minus work done of one job; predict at the first read."""
         if isnan(self._total[job]):
             self._predict(job)
         return super().remaining_one(job, done)
 
     def predictable(self, ids: Ints, done: Floats) -> NDArray[np.bool_]:
-        """Return a boolean per job: whether its prediction rests on enough finished jobs."""
+        """Return a boolean per job: whether its prediction rests on enough finished jobs.
+
+        Predicts the work of jobs for which this is true for the first time.
+        """
         del done
         for job in ids[~self._is_predicted[ids]].tolist():
             if self._predictor.can_tell(job):

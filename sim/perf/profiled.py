@@ -441,7 +441,10 @@ class ProfiledModel:
         return column
 
     def _compute_column(self, gpus: tuple[int, ...], nodes: int) -> Floats:
-        """Compute the iterations per second of all combinations on given GPUs."""
+        """Compute the iterations per second of all combinations on given GPUs.
+
+        Several types: the pace of the slowest, or the mean over GPUs with ``split = speed``.
+        """
         total = sum(gpus)
         if not total:
             return np.where(self._requested_gpus == 0, 1.0, 0.0)
@@ -459,7 +462,7 @@ class ProfiledModel:
     def _one_type_throughput(self, size: int, nodes: int) -> Floats:
         """Return the throughput of gangs of one type, of shape (combinations + 1, types).
 
-        0 = the gang cannot have this size.
+        0 = the gang cannot have this size. Over several servers as `spread` states.
         """
         together, apart = self._throughput_of_size(size)
         if nodes == 1 or size == 1 or self._spec.spread == "ignore":
@@ -498,7 +501,10 @@ class ProfiledModel:
         return throughputs
 
     def _smaller_gangs(self, wanted: Combination, size: int) -> list[Measured]:
-        """Return the measured throughputs of a combination at a smaller size, per type."""
+        """Return the throughputs of a combination at a smaller size, per type.
+
+        0 on one server where that size was not measured.
+        """
         lookups = [self._finder.find(wanted._replace(gpus=size), kind) for kind in self._types]
         return [
             (

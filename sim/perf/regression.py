@@ -100,7 +100,7 @@ class _Regression(ABC):
 
     @abstractmethod
     def _regressor(self, state: int) -> Any:
-        """Return an untrained regressor of scikit-learn."""
+        """Return an untrained regressor of scikit-learn with `state` as its seed."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ class Forest(_Regression):
     trees: int = param(50, low=1, high=1000, help="Number of trees.")
 
     def _regressor(self, state: int) -> Any:
+        """Return an untrained random forest of scikit-learn with `state` as its seed."""
         from sklearn.ensemble import (  # noqa: PLC0415
             RandomForestRegressor,
         )
@@ -160,6 +161,7 @@ class Boosting(_Regression):
     rate: float = param(0.1, title="Learning rate", low=0.001, high=1, help="Weight of each tree.")
 
     def _regressor(self, state: int) -> Any:
+        """Return an untrained gradient boosting of scikit-learn with `state` as its seed."""
         # The histogram variant is many times slower when other processes use the cores, and no
         # better on tables of this size.
         from sklearn.ensemble import (  # noqa: PLC0415
@@ -216,7 +218,7 @@ class RegressionPredictor:
         self._predictions: dict[JobId, float] = {}
 
     def learn(self, job: JobId, value: float) -> None:
-        """Add a finished job; retrain after enough new ones."""
+        """Add a finished job; train at `least` jobs, and again after every half as many more."""
         self._fallback.learn(job, value)
         self._finished.append(job)
         self._logs.append(value)

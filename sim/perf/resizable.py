@@ -87,12 +87,15 @@ class Sizing(Copies):
         )
 
     def curve(self, trace: Trace) -> str:
-        """Return a phrase on the assumed speed-up of jobs that state none; "" = all state it."""
+        """Return a phrase on the assumed speed-up of jobs that state none; "" = all state it.
+
+        In this base class: that step times are computed.
+        """
         del trace
         return "step times that are computed, not measured"
 
     def about_sizes(self, trace: Trace, among: NDArray[np.bool_] | None = None) -> tuple[str, ...]:
-        """Return a sentence on the assumed sizes of jobs that state none.
+        """Return a sentence on the assumed sizes of jobs that state none; () = all state them.
 
         `among`: jobs that may be resized at all.
         """
@@ -227,7 +230,7 @@ class ResizableModel:
         return rate
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the rate before placement; 0 for too few GPUs."""
+        """Return rates before placement, of shape (jobs, shapes); 0 for too few GPUs."""
         gpus, speeds = self._machines.shapes(shapes)
         least, most = self._limits.min_gpus[ids, None], self._limits.max_gpus[ids, None]
         rates = (

@@ -53,7 +53,7 @@ class KnownResources:
 
     Parameters
     ----------
-    known : array of shape (jobs, 4), or None
+    resources : array of shape (jobs, 4), or None
         The columns of `Resources`; None = no estimates.
     """
 
@@ -103,7 +103,7 @@ class LearnedResources:
         )
 
     def observe(self, job: JobId) -> None:
-        """Learn the resources of a finished job."""
+        """Learn those resources of a finished job that are above 0."""
         for index, used in enumerate(self._true[job].tolist()):
             if used > 0:
                 self._predictors[index].learn(job, log(used))
@@ -170,7 +170,7 @@ def true_resources(model: PerfModel) -> Floats | None:
 def distorted_resources(
     model: PerfModel, factor: Callable[[tuple[int, int]], Floats | float]
 ) -> KnownResources:
-    """Return the true resources times a factor, which may be drawn for shape (jobs, 4)."""
+    """Return estimates: the true resources times a factor, which may have shape (jobs, 4)."""
     true = true_resources(model)
     return KnownResources(
         None if true is None else true * factor((len(true), len(Resources._fields)))

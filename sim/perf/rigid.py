@@ -133,7 +133,7 @@ class RigidModel:
         return rate
 
     def rates(self, ids: Ints, shapes: Sequence[Shape]) -> Floats:
-        """Return the rate before placement; 0 for an incomplete gang."""
+        """Return rates before placement, of shape (jobs, shapes); 0 for an incomplete gang."""
         gpus, speeds = self._machines.shapes(shapes)
         return np.where(gpus == self._requested[ids, None], speeds, 0.0)
 
@@ -143,7 +143,7 @@ class RigidModel:
         return healthy_telemetry(grant)
 
     def _gang_speed(self, job: JobId, gang: Gang) -> float:
-        """Return the speed of a complete gang; refuse other sizes."""
+        """Return the speed of a complete gang; refuse other sizes. 1 for CPU jobs."""
         held, requested = sum(gang.workers.count) * gang.workers.gpus, self._sizes[job]
         if not requested:
             return 1.0

@@ -193,7 +193,7 @@ class RoleRequests:
                 )
 
     def _find_rows(self) -> None:
-        """Set the row of step times of each job, and the jobs that need `stand_in`."""
+        """Set the row of step times of each job, and the masks of jobs that need `stand_in`."""
         table = with_rows(f"{OWNER}, rows", self._spec.rows)
         rows = [table.get(plain(str(name))) for name in self.models.categories]
         self.by_stand_in: NDArray[np.bool_] = np.array([row is None for row in rows])[
@@ -278,7 +278,7 @@ def share_text(some: NDArray[np.bool_]) -> str:
 
 
 def _first_known(*columns: Floats) -> Floats:
-    """Return the first value per job that is not NaN."""
+    """Return per job the first value that is not NaN, in the order of the columns."""
     values: Floats = np.array(columns[0])
     for column in columns[1:]:
         values = np.where(np.isnan(values), column, values)

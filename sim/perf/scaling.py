@@ -123,7 +123,7 @@ class PowerLaw(Resizable):
         )
 
     def curve(self, trace: Trace) -> str:
-        """Return a phrase with the assumed exponents."""
+        """Return a phrase with the assumed exponents; "" = all jobs state one."""
         used = _assumed_range(trace, "scaling_exponent", self._by_class())
         return f"a speed of GPUs^{used}" if used else ""
 
@@ -204,7 +204,7 @@ class Amdahl(Resizable):
         )
 
     def curve(self, trace: Trace) -> str:
-        """Return a phrase with the assumed serial shares."""
+        """Return a phrase with the assumed serial shares; "" = all jobs state one."""
         used = _assumed_range(trace, "serial_fraction", self._by_class())
         return f"a serial share of {used} (Amdahl's law)" if used else ""
 
@@ -322,7 +322,7 @@ def scaling_note(
 
 
 def _assumed_range(trace: Trace, column: str, by_class: tuple[float, ...]) -> str:
-    """Return the range of figures assumed for jobs that state none; "" = no such job."""
+    """Return the range of figures assumed for silent GPU jobs, as text; "" = no such job."""
     silent = (trace.numbers("num_gpus") > 0) & np.isnan(trace.numbers(column))
     figures = np.array(by_class)[classes_of(trace)[silent]]
     if not len(figures):

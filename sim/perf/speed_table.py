@@ -128,7 +128,7 @@ class Table(Resizable):
         return "the speeds of a table; jobs without a row keep their size"
 
     def bind(self, trace: Trace, cluster: Cluster) -> ResizableModel:
-        """Bind the model to jobs and machines.
+        """Bind the model to jobs and machines; no job leaves the sizes of its row.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class _Curves:
         self._cache: dict[tuple[int, float], float] = {}
 
     def one(self, job: JobId, gpus: float) -> float:
-        """Return the relative speed of one job at a size."""
+        """Return the relative speed of one job at a size; 1 for a job without a row."""
         row = self._place_of[job]
         if row < 0:
             return 1.0
@@ -203,7 +203,7 @@ class _Curves:
         return speed / self._requested_speeds[job]
 
     def many(self, ids: Ints, gpus: Floats) -> Floats:
-        """Return the relative speed of jobs at sizes."""
+        """Return the relative speed of jobs at sizes; 1 for jobs without a row."""
         speed = np.ones(np.broadcast_shapes((len(ids), 1), gpus.shape))
         sizes = np.broadcast_to(gpus, speed.shape)
         for row, indices in self._by_row(ids):
@@ -213,7 +213,7 @@ class _Curves:
         return speed
 
     def best(self) -> Floats:
-        """Return the highest relative speed of each job within its limits."""
+        """Return the highest relative speed of each job within its limits; 1 without a row."""
         best = np.ones(len(self._place))
         for row, jobs in self._by_row(np.arange(len(self._place))):
             sizes, speeds = self._rows[row]

@@ -68,12 +68,12 @@ class ModelRow(NamedTuple):
 
 
 def _gpu_row(
-    scaled_by: tuple[float, float, float, float, float],
+    times_s: tuple[float, float, float, float, float],
     batch: float,
     efficiency: tuple[float, float, float],
 ) -> ModelRow:
-    """Return the row of a model on GPUs."""
-    sample_s, step_s, exchange_s, worker_s, server_s = scaled_by
+    """Return a row on GPUs, from times per sample, step, exchange, worker and server."""
+    sample_s, step_s, exchange_s, worker_s, server_s = times_s
     return ModelRow(
         False,
         sample_s,
@@ -95,7 +95,7 @@ _DLROVER: Final = ModelRow(
 
 
 def _scale_row(row: ModelRow, powers: tuple[int, ...]) -> ModelRow:
-    """Return a row with compute, update and input scaled by powers of two."""
+    """Return a row with compute, update and input times 2 ** (power - 1), one power each."""
     sample, update, extra = (2.0 ** (power - 1) for power in powers)
     return row._replace(
         sample_s=row.sample_s * sample, update_s=row.update_s * update, input_s=row.input_s * extra
@@ -230,7 +230,7 @@ class Coefficients:
         return StepTimes(compute, exchange, rest)
 
     def best_servers(self, row: Ints, crew: StepSetup) -> Floats:
-        """Return the number of servers, not rounded, with the shortest step.
+        """Return the number of servers, not rounded, with the shortest step; inf = no best.
 
         There one more server takes as long to connect as it saves.
         """

@@ -108,7 +108,11 @@ class Tables:
 def _fitting_pools(
     cluster: Cluster, pools: Sequence[NodePool], demand: Demand, types: str
 ) -> list[int]:
-    """Return the pools that can hold a gang, in the order of `allocators.placement.Ways`."""
+    """Return the indices of the pools with enough GPUs for a gang, in order of preference.
+
+    The order `types` is "fastest", "slowest_that_fits" or "cheapest", as in
+    `allocators.placement.Ways`.
+    """
     kinds = cluster.types
     keys: dict[str, Callable[[int], float]] = {
         "fastest": lambda at: -kinds[at].speed,
@@ -124,13 +128,13 @@ def _fitting_pools(
 
 
 def _fewest_nodes(cluster: Cluster, pool: NodePool, gpus: int) -> int:
-    """Return the fewest nodes of an empty pool that hold a gang."""
+    """Return the smallest number of nodes of an empty pool that hold `gpus` GPUs."""
     held = np.cumsum(sorted((cluster.nodes[node].gpus for node in pool.nodes), reverse=True))
     return int(np.searchsorted(held, gpus)) + 1
 
 
 def _job_order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray[np.int32]:
-    """Return the jobs sorted by the key of the rule."""
+    """Return the job ids sorted by the key of the rule; without a key, in order of the trace."""
     trace, rule = lane.trace, lane.rule
     columns: list[Floats] = []
     for name in rule.key:
@@ -150,7 +154,7 @@ def _job_order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray
 
 
 def new_room(lane: FastRun) -> free_gpus.Room:
-    """Return the room of a cluster with all GPUs free."""
+    """Return the free GPUs of an empty cluster, with space for the spots of all gangs."""
     nodes, base, levels = lane.cluster.nodes, [], []
     slot = word = count = 0
     words, counts = [], []
@@ -185,7 +189,7 @@ def new_room(lane: FastRun) -> free_gpus.Room:
 
 
 def _starts_per_job(lane: FastRun) -> int:
-    """Return the number of starts per job that the arrays have space for.
+    """Return the starts per job with space in the arrays: 1 without preemption, else 64.
 
     A run with more starts is left to the general simulator.
     """
@@ -218,7 +222,7 @@ def new_run(lane: FastRun) -> loops.Run:
 
 
 def new_queue(lane: FastRun, tables: Tables) -> reservation.Queue:
-    """Return an empty queue with reservation."""
+    """Return an empty queue with reservation; time limits count only if the rule reads them."""
     jobs, kinds = len(lane.trace), len(lane.demands.unique)
     running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
     limit_s = np.full(jobs, inf)
@@ -254,7 +258,7 @@ def new_queue(lane: FastRun, tables: Tables) -> reservation.Queue:
 
 
 def new_order(lane: FastRun, tables: Tables) -> order.Order:
-    """Return an empty preemption order."""
+    """Return an empty preemption order, with arrays for all jobs of the run."""
     jobs, kinds = len(lane.trace), len(lane.demands.unique)
     running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
     at = np.zeros(8, np.int64)
@@ -286,7 +290,7 @@ def new_order(lane: FastRun, tables: Tables) -> order.Order:
 
 
 def _new_times(lane: FastRun, tables: Tables) -> order.Times:
-    """Return the parameters of an order by remaining time."""
+    """Return the parameters of an order by remaining time, at the speed of the first pool."""
     speed = float(tables.rates[0])
     total = np.zeros(0) if lane.estimates is None else lane.estimates.copy()
     pace = max(round(speed, 9), 1e-9)
@@ -296,7 +300,7 @@ def _new_times(lane: FastRun, tables: Tables) -> order.Times:
 
 
 def _new_service(lane: FastRun, running: int) -> order.Service:
-    """Return the state of an order by attained service."""
+    """Return the empty state of an order by attained service, with limits in s per demand."""
     rule, queues = lane.rule, len(lane.rule.limits)
     jobs = len(lane.trace) if rule.preemption == "attained" else 0
     limits = [

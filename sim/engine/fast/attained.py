@@ -28,7 +28,7 @@ _TAIL = 1.0
 
 
 def set_key_by_service(order: Order, job: int) -> None:
-    """Set the key of a new waiting job by attained service."""
+    """Set a new waiting job's key: in the first queue, by submission or at its tail."""
     for at in range(KEY):
         set_key(order, job, at, 0.0)
     if order.service.by_submission:
@@ -40,7 +40,11 @@ def set_key_by_service(order: Order, job: int) -> None:
 
 
 def reset_key_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Set the key of a stopped job; one that starts at this instant keeps its old key."""
+    """Drop a stopped job's crossings, update its service and set its key in its queue.
+
+    A job that started at this instant keeps its old key and service. Sets `FULL` if rounding puts
+    the job into its next queue before its crossing.
+    """
     own = order.service
     drop_crossings(own, job, len(order.left))
     stint, queue = order.stint[job], own.queue[job]
@@ -69,7 +73,10 @@ def reset_key_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_
 
 
 def set_height_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Set the height of a starting job; one stopped at this instant gets its old place."""
+    """Set a starting job's height to its queue, and expect its crossings of later limits.
+
+    A job stopped at this instant gets its old place.
+    """
     own, queue = order.service, order.key[KEY * job]
     order.height[job] = queue
     if own.by_submission:
@@ -85,7 +92,10 @@ def set_height_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now
 
 
 def height_limit_by_service(order: Order, run: Run, job: int) -> tuple[float, float, float]:
-    """Return the height above which running jobs come after a waiting job."""
+    """Return (height, since, count) above which running jobs come after a waiting job.
+
+    In its own queue: jobs submitted later or, without that order, jobs demoted at this instant.
+    """
     at, decision = KEY * job, run.at[DECISIONS] + 1
     queue = order.key[at]
     if order.service.by_submission:
@@ -121,7 +131,7 @@ def demote_crossed_jobs(order: Order, run: Run, now_s: float) -> None:
 
 
 def end_service(order: Order, job: int, now_s: float) -> None:
-    """Drop the crossings of a job that has ended."""
+    """Drop an ended job's crossings; set `LATE` if it had reached its queue's limit."""
     own, jobs = order.service, len(order.left)
     queue = own.queue[job]
     if queue < own.queues and own.cross_s[queue * jobs + job] <= now_s:
@@ -130,7 +140,7 @@ def end_service(order: Order, job: int, now_s: float) -> None:
 
 
 def next_crossing_s(order: Order) -> float:
-    """Return the next instant at which a running job leaves a queue where others wait."""
+    """Return the next crossing out of a queue if jobs wait there or in the next; inf = none."""
     own, next_s = order.service, inf
     for queue in range(own.queues):
         if own.crossings[queue] and (own.waiting[queue] or own.waiting[queue + 1]):
@@ -143,7 +153,10 @@ def next_crossing_s(order: Order) -> float:
 
 
 def crosses_first(own: Service, row: int, one: int, other: int) -> bool:
-    """Return True if a job reaches a limit before another one."""
+    """Return True if a job reaches a limit before another one; ties by id.
+
+    `row` is the offset of the limit in `Service.cross_s`.
+    """
     one_s, other_s = own.cross_s[row + one], own.cross_s[row + other]
     return bool(one_s < other_s or (one_s == other_s and one < other))
 

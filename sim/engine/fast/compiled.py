@@ -74,7 +74,10 @@ def is_warm() -> bool:
 
 
 def claim() -> bool:
-    """Return True if this process should compile: no other process has begun recently."""
+    """Write the marker that this process compiles; False = another one began recently.
+
+    Also False without a writable folder. Replaces the marker of a process that was killed.
+    """
     folder = _folder()
     if folder is None:
         return False
@@ -89,7 +92,7 @@ def claim() -> bool:
 
 
 def _is_begun(folder: Path) -> bool:
-    """Return True if a process began to compile recently and has not ended."""
+    """Return True if the marker of a compiling process is at most half an hour old."""
     try:
         return time.time() - (folder / _BEGUN).stat().st_mtime <= _PATIENCE_S
     except OSError:
@@ -97,7 +100,7 @@ def _is_begun(folder: Path) -> bool:
 
 
 def warm(exercise: Callable[[], None]) -> bool:
-    """Compile the loops if necessary, and load them.
+    """Compile the loops if necessary, load them, and delete the caches of other versions.
 
     Parameters
     ----------
@@ -146,7 +149,7 @@ def forget() -> None:
 
 
 def _fail(why: str) -> None:
-    """Record why there are no compiled loops."""
+    """Record why there are no compiled loops, and clear the cached folder."""
     _State.loads, _State.fault = False, why
     _folder.cache_clear()
 
@@ -185,7 +188,7 @@ def _folder() -> Path | None:
 
 
 def _bases() -> Iterator[Path]:
-    """Yield candidate folders for the cache, best first."""
+    """Yield the possible cache folders: NUMBA_CACHE_DIR, the package's, then the user's."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         yield Path(chosen)
@@ -195,7 +198,10 @@ def _bases() -> Iterator[Path]:
 
 @lru_cache(maxsize=1)
 def _functions() -> dict[str, Loop] | None:
-    """Return the compiled functions by name: copies that call each other."""
+    """Return name -> function compiled by numba; None = numba cannot be loaded.
+
+    The functions are copies that call each other's copies, compiled at their first call.
+    """
     try:
         import numba  # noqa: PLC0415 - it takes a third of a second
     except ImportError as error:

@@ -55,7 +55,7 @@ class Room(NamedTuple):
 
 
 def move_items(items: Any, first: int, end: int, by: int) -> None:
-    """Move array items to the right, or to the left for a negative `by`."""
+    """Move items[first:end] by `by` places to the right (negative: to the left), in place."""
     if by > 0:
         for at in range(end - 1, first - 1, -1):
             items[at + by] = items[at]
@@ -134,7 +134,10 @@ def write_spot(room: Room, pool: int, at: int, place: int, gpus: int) -> int:
 
 
 def place_on_fewest(room: Room, pool: int, need: int) -> int:
-    """Write spots on the fewest nodes; return their end."""
+    """Write a gang's spots on the fewest nodes; return the index after the last.
+
+    Takes no GPUs yet. Uses the emptiest nodes, but for the last part the fullest that fits it.
+    """
     at: int = room.at[SPOTS]
     most = room.base[5 * pool + 2]
     single = fullest_fitting_node(room, pool, need, most + 1)
@@ -154,7 +157,7 @@ def place_on_fewest(room: Room, pool: int, need: int) -> int:
 
 
 def move_last_spot_lower(room: Room, pool: int, end: int) -> int:
-    """Move the last spot of a gang on the fewest nodes to the lowest node that fits."""
+    """Move the last spot of a gang to the lowest unused node that fits; return `end`."""
     first, last = room.at[SPOTS], end - 1
     base, need, best = room.base[5 * pool], room.spot_gpus[last], NOWHERE
     for level in range(need, room.base[5 * pool + 2] + 1):
@@ -172,7 +175,7 @@ def move_last_spot_lower(room: Room, pool: int, end: int) -> int:
 
 
 def place_packed(room: Room, pool: int, need: int) -> int:
-    """Write spots on the fullest nodes first; return their end."""
+    """Write a gang's spots on the fullest nodes first; return the index after the last."""
     at: int = room.at[SPOTS]
     for level in range(1, room.base[5 * pool + 2] + 1):
         place = next_place(room, pool, level, 0)
@@ -187,7 +190,7 @@ def place_packed(room: Room, pool: int, need: int) -> int:
 
 
 def place_anywhere(room: Room, pool: int, need: int) -> int:
-    """Write spots on any free GPUs, lowest node first; return their end."""
+    """Write a gang's spots on free GPUs, lowest node first; return the index after the last."""
     at: int = room.at[SPOTS]
     slot, place = room.base[5 * pool], 0
     while need > 0:
@@ -200,7 +203,10 @@ def place_anywhere(room: Room, pool: int, need: int) -> int:
 
 
 def place_spread(room: Room, pool: int, need: int) -> int:
-    """Take one GPU at a time from the emptiest node, and write the spots sorted by node."""
+    """Take one GPU at a time from the emptiest node; return the index after the last spot.
+
+    The spots are written in order of nodes. Unlike the other ways it takes the GPUs at once.
+    """
     first: int = room.at[SPOTS]
     at, level, slot = first, room.base[5 * pool + 2], room.base[5 * pool]
     while need > 0:
@@ -225,9 +231,10 @@ def place_spread(room: Room, pool: int, need: int) -> int:
 
 
 def place_in_pool(room: Room, pool: int, need: int, how: int, ever: int) -> int:
-    """Place a gang in a pool; return the number of spots, 0 = no room.
+    """Write a gang's spots in a pool and take its GPUs; return their number, 0 = no room.
 
-    ``ever``: number of nodes that the gang needs in an empty pool.
+    ``ever``: number of nodes that the gang needs in an empty pool. `CONSOLIDATE` and `FIRST_FIT`
+    use no more.
     """
     if room.free[pool] < need:
         return 0

@@ -124,7 +124,7 @@ GPUs are freed.
 
 
 def heap_push(heap: Any, base: int, size: int, item: int) -> None:
-    """Add a number to a heap."""
+    """Add a number to a heap at `base`; the caller updates the size."""
     at = size
     while at > 0:
         above = (at - 1) >> 1
@@ -137,7 +137,7 @@ def heap_push(heap: Any, base: int, size: int, item: int) -> None:
 
 
 def heap_pop(heap: Any, base: int, size: int) -> None:
-    """Remove the smallest number of a heap."""
+    """Remove the smallest number of a heap at `base`; the caller updates the size."""
     item, size = heap[base + size - 1], size - 1
     at, below = 0, 1
     while below < size:
@@ -152,7 +152,7 @@ def heap_pop(heap: Any, base: int, size: int) -> None:
 
 
 def push_end(run: Run, stint: int) -> None:
-    """Add a running stint to the heap of ends."""
+    """Add a running stint to the heap of ends; the caller counts it in `RUNNING`."""
     ends, until_s, at = run.ends, run.until_s, run.at[RUNNING]
     own_s = until_s[stint]
     while at > 0:
@@ -193,7 +193,7 @@ def nearest_instant(at_s: float) -> float:
 
 
 def end_instant(now_s: float, resume_s: float, left: float, rate: float) -> float:
-    """Return the instant at which the work left is done, see `sim.engine.execution`."""
+    """Return the instant at which the work left is done, at the earliest one step after now."""
     at_s = nearest_instant(resume_s + left / rate)
     if at_s > now_s:
         return at_s
@@ -201,7 +201,7 @@ def end_instant(now_s: float, resume_s: float, left: float, rate: float) -> floa
 
 
 def begin_stint(run: Run, jobs: JobArrays, room: Room, job: int, pool: int, now_s: float) -> bool:
-    """Begin the only stint of a job on the last written spots; False = after the clock ends."""
+    """Begin a job's only stint on the last written spots; False = it ends after `LATEST_S`."""
     at, stint, resume_s, first = run.at, run.at[STINTS], now_s, 0
     if stint:
         first = run.stint_first[stint - 1] + run.stint_spots[stint - 1]
@@ -219,7 +219,7 @@ def begin_stint(run: Run, jobs: JobArrays, room: Room, job: int, pool: int, now_
 
 
 def close_ended_stints(run: Run, room: Room, now_s: float) -> bool:
-    """Close the stints that end now; return True if there are any."""
+    """Close the stints that end now and free their GPUs; return True if there are any."""
     at = run.at
     before = at[CLOSED]
     while at[RUNNING] and run.until_s[run.ends[0]] == now_s:
@@ -233,7 +233,7 @@ def close_ended_stints(run: Run, room: Room, now_s: float) -> bool:
 
 
 def add_arrivals(run: Run, jobs: JobArrays, now_s: float) -> bool:
-    """Add the jobs submitted now to their lanes; return True if there are any."""
+    """Queue the jobs submitted now, or settle impossible ones; True = any job was queued."""
     at, job, count = run.at, run.at[NEXT], len(jobs.submit_s)
     before = at[WAITING]
     while job < count and jobs.submit_s[job] <= now_s:
@@ -253,7 +253,7 @@ def add_arrivals(run: Run, jobs: JobArrays, now_s: float) -> bool:
 
 
 def place_gang(room: Room, jobs: JobArrays, kind: int) -> int:
-    """Place a gang in its preferred pool; return the pool, -1 = it does not fit."""
+    """Place a gang in the first of its pools that has room; return the pool, -1 = none has."""
     for group in range(jobs.groups[kind], jobs.groups[kind + 1]):
         pool = jobs.pool[group]
         if place_in_pool(room, pool, jobs.need[kind], jobs.how, jobs.ever[group]):
@@ -262,7 +262,10 @@ def place_gang(room: Room, jobs: JobArrays, kind: int) -> int:
 
 
 def start_in_order(run: Run, jobs: JobArrays, room: Room, now_s: float) -> bool:
-    """Start jobs in order until one does not fit; False = the clock ends too early."""
+    """Start jobs in order until one does not fit; False = a job ends after `LATEST_S`.
+
+    Notes the job that does not fit in `STUCK`; with `locked` it stays first in the queue.
+    """
     while run.lane_size[0]:
         rank = run.lanes[0]
         job = jobs.by_rank[rank] if rank >= 0 else -1 - rank
@@ -280,9 +283,9 @@ def start_in_order(run: Run, jobs: JobArrays, room: Room, now_s: float) -> bool:
 
 
 def mark_open_lanes(run: Run, jobs: JobArrays, room: Room, freed: bool) -> None:
-    """Mark the lanes with a first job that may fit now.
+    """Set the state of each lane: open if its first job may fit, else blocked or empty.
 
-    Lanes that are no longer empty or, if GPUs were freed, all.
+    Unless GPUs were freed, only of empty lanes and of lanes that are no longer empty.
     """
     for lane in range(len(run.lane_size)):
         state = run.lane_state[lane]
@@ -296,7 +299,7 @@ def mark_open_lanes(run: Run, jobs: JobArrays, room: Room, freed: bool) -> None:
 
 
 def start_fitting(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bool) -> bool:
-    """Start the jobs that fit, in order; False = the clock ends too early."""
+    """Start all jobs that fit, in order; False = a job ends after `LATEST_S`."""
     mark_open_lanes(run, jobs, room, freed)
     while True:
         best = -1
@@ -321,7 +324,7 @@ def start_fitting(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bo
 
 
 def decide_on_queue(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bool) -> bool:
-    """Make and record a decision; False = the clock ends too early."""
+    """Start jobs in order and record a decision; False = a job ends after `LATEST_S`."""
     at = run.at
     before, fits = at[STINTS], True
     if jobs.several:
@@ -354,7 +357,7 @@ def next_event_s(run: Run, jobs: JobArrays) -> float:
 
 
 def run_queue(run: Run, jobs: JobArrays, room: Room, steps: int) -> int:
-    """Advance the run by some instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
+    """Advance the run by `steps` instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
     for _ in range(steps):
         now_s = next_event_s(run, jobs)
         if now_s == inf:

@@ -163,7 +163,7 @@ def is_higher(order: Order, one: int, other: int) -> bool:
 
 
 def running_index(order: Order, job: int) -> int:
-    """Return the index of a running job in `Order.worst`."""
+    """Return the index of a job in `Order.worst`, or the index at which to insert it."""
     low = int(order.at[FRONT])
     high = low + int(order.at[INDEX])
     while low < high:
@@ -208,7 +208,7 @@ def best_running(order: Order) -> int:
 
 
 def goes_before(order: Order, one: int, other: int) -> bool:
-    """Return True if a waiting job goes before another one."""
+    """Return True if a waiting job goes before another one: by key, then by id."""
     for at in range(KEY):
         mine, theirs = order.key[KEY * one + at], order.key[KEY * other + at]
         if mine != theirs:
@@ -217,7 +217,7 @@ def goes_before(order: Order, one: int, other: int) -> bool:
 
 
 def push_waiting(order: Order, jobs: JobArrays, job: int) -> None:
-    """Add a job to the heap of its demand."""
+    """Add a job to the heap of its demand, and count it in its service queue."""
     kind = jobs.kind[job]
     base, at = order.lane_base[kind], order.lane_size[kind]
     while at > 0:
@@ -233,7 +233,7 @@ def push_waiting(order: Order, jobs: JobArrays, job: int) -> None:
 
 
 def pop_waiting(order: Order, kind: int) -> None:
-    """Remove the first job of a heap."""
+    """Remove the first job of a demand's heap, and no longer count it in its service queue."""
     base, size = order.lane_base[kind], order.lane_size[kind] - 1
     if order.by_service:
         order.service.waiting[order.service.queue[order.lanes[base]]] -= 1
@@ -252,7 +252,7 @@ def pop_waiting(order: Order, kind: int) -> None:
 
 
 def next_waiting_kind(order: Order) -> int:
-    """Return the demand of the first waiting job that may still fit; -1 = none."""
+    """Return the demand of the first waiting job, without closed demands; -1 = none."""
     best = -1
     for kind in range(len(order.lane_size)):
         if (

@@ -67,7 +67,7 @@ from sim.engine.fast.remaining import (
 
 
 def set_first_key(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Set the key of a new waiting job."""
+    """Set the key of a new waiting job, by attained service or by remaining time."""
     if order.by_service:
         set_key_by_service(order, job)
     else:
@@ -75,7 +75,7 @@ def set_first_key(order: Order, jobs: JobArrays, run: Run, job: int, now_s: floa
 
 
 def set_key_again(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Set the key of a stopped job."""
+    """Set the key of a stopped job, by attained service or by remaining time."""
     if order.by_service:
         reset_key_by_service(order, jobs, run, job, now_s)
     else:
@@ -92,7 +92,7 @@ def add_to_running(order: Order, jobs: JobArrays, run: Run, job: int, now_s: flo
 
 
 def height_limit(order: Order, run: Run, job: int, now_s: float) -> tuple[float, float, float]:
-    """Return the height above which running jobs come after a waiting job."""
+    """Return (height, since, count) above which running jobs come after a waiting job."""
     if order.by_service:
         return height_limit_by_service(order, run, job)
     return height_limit_by_time(order, job, now_s)
@@ -136,9 +136,10 @@ def has_same_place(run: Run, room: Room, order: Order, job: int) -> bool:
 def find_worse_jobs(
     order: Order, jobs: JobArrays, run: Run, job: int, missing: int, now_s: float
 ) -> int:
-    """Collect the worst running jobs, up to `missing` GPUs; return the GPUs that they hold.
+    """Collect jobs to stop in `Order.stopped`, worst first; return the GPUs that they hold.
 
-    Only jobs that come after the waiting job.
+    Only jobs that come after the waiting job, until they hold `missing` GPUs. Sets `FULL` if two
+    jobs are too close to compare.
     """
     height, since, count = height_limit(order, run, job, now_s)
     halfway = not order.by_service and order.times.close_s > 0 and is_halfway(order, job)
@@ -161,16 +162,19 @@ def find_worse_jobs(
     return held
 
 
-def keep_spared_jobs(order: Order, jobs: JobArrays, room: Room, need: int) -> None:
-    """Keep stopped jobs running, best first, if their GPUs are not needed after all."""
+def keep_spared_jobs(order: Order, jobs: JobArrays, room: Room, job: int) -> None:
+    """Keep stopped jobs running, best first, if their GPUs are not needed for `job`.
+
+    Each one takes its GPUs back and leaves `Order.stopped`; then `job` is placed again.
+    """
     at = order.at[STOPPED] - 2
     while at >= 0:
         other = order.stopped[at]
         if jobs.need[jobs.kind[other]] <= room.free[0]:
-            free_spots(room, 0, order.first[need], order.spots[need])
+            free_spots(room, 0, order.first[job], order.spots[job])
             take_spots(room, 0, order.first[other], order.spots[other])
-            room.at[SPOTS] = order.first[need]
-            order.spots[need] = place_in_pool(room, 0, jobs.need[jobs.kind[need]], jobs.how, 0)
+            room.at[SPOTS] = order.first[job]
+            order.spots[job] = place_in_pool(room, 0, jobs.need[jobs.kind[job]], jobs.how, 0)
             for later in range(at, order.at[STOPPED] - 1):
                 order.stopped[later] = order.stopped[later + 1]
             order.at[STOPPED] -= 1
@@ -178,7 +182,10 @@ def keep_spared_jobs(order: Order, jobs: JobArrays, room: Room, need: int) -> No
 
 
 def fit_job(order: Order, jobs: JobArrays, run: Run, room: Room, job: int, now_s: float) -> bool:
-    """Place a waiting job, stopping worse ones if necessary; False = it does not fit."""
+    """Place a waiting job, stopping worse ones if necessary; False = it does not fit.
+
+    Takes and frees GPUs, and lists the jobs to stop in `Order.stopped`; keys and heights follow.
+    """
     need = jobs.need[jobs.kind[job]]
     missing = need - room.free[0]
     order.at[STOPPED] = 0
@@ -219,7 +226,11 @@ def start_tentatively(
 
 
 def place_waiting_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> None:
-    """Place waiting jobs in order, stopping worse running ones."""
+    """Place waiting jobs in order, stopping worse running ones.
+
+    A job that does not fit ends the pass if `blocks`, else closes its demand. Sets `FULL` if an
+    array is too short.
+    """
     for kind in range(len(order.closed)):
         order.closed[kind] = 0
     kind = next_waiting_kind(order)
@@ -254,7 +265,10 @@ def end_stint(run: Run, order: Order, job: int, now_s: float) -> int:
 
 
 def close_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) -> int:
-    """Close the stints of jobs that stop or move; return the number of changes."""
+    """Close the stints of jobs that stop or move; return the number of all changes.
+
+    Updates their work left and service, and counts them as waiting.
+    """
     changes = 0
     for at in range(order.at[CHANGES]):
         job = order.changed[at]
@@ -295,7 +309,7 @@ def drop_end(run: Run, stint: int) -> None:
 
 
 def begin_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
-    """Begin the stints of jobs that start or move; False = the loop cannot continue."""
+    """Begin the stints of jobs that start or move; False = one is done or outlasts the clock."""
     for at in range(order.at[CHANGES]):
         job = order.changed[at]
         if job < 0:
@@ -319,7 +333,7 @@ def begin_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) 
 
 
 def decide_preempting(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
-    """Make and record a decision; False = the loop cannot continue."""
+    """Make and record a decision, and set the next wake-up; False = the loop cannot continue."""
     order.at[CHANGES] = 0
     if order.by_service:
         demote_crossed_jobs(order, run, now_s)
@@ -337,7 +351,7 @@ def decide_preempting(run: Run, jobs: JobArrays, room: Room, order: Order, now_s
 
 
 def finish_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
-    """Close the stints that end now; return True if there are any."""
+    """Close the stints that end now and free their GPUs; return True if there are any."""
     before = run.at[CLOSED]
     while run.at[RUNNING] and run.until_s[run.ends[0]] == now_s:
         stint = pop_end(run)
@@ -354,7 +368,7 @@ def finish_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: floa
 
 
 def receive_arrivals(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
-    """Add the jobs submitted now to the waiting ones; return True if there are any."""
+    """Queue the jobs submitted now, or settle impossible ones; True = any job was queued."""
     job, count, before = run.at[NEXT], len(jobs.submit_s), run.at[WAITING]
     while job < count and jobs.submit_s[job] <= now_s:
         if jobs.kind[job] < 0:
@@ -376,7 +390,7 @@ def has_space(run: Run) -> bool:
 
 
 def run_preemption(run: Run, jobs: JobArrays, room: Room, order: Order, steps: int) -> int:
-    """Advance the run by some instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
+    """Advance the run by `steps` instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
     for _ in range(steps):
         now_s = min(next_event_s(run, jobs), order.wake_s[0])
         if now_s == inf or not has_space(run):

@@ -29,7 +29,7 @@ _HALFWAY = 0.1
 
 
 def estimated_work_left(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> float:
-    """Return the estimated work left of a job, see `sim.perf.estimators.SizeEstimator`."""
+    """Return the estimated work left of a job; double the estimate if the job has outlived it."""
     left, stint = order.left[job], order.stint[job]
     if stint >= 0:
         moving_s = now_s - run.began_s[stint]
@@ -56,7 +56,7 @@ def set_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: fl
 
 
 def reset_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Set the key of a stopped job; one that starts at this instant keeps its old key."""
+    """Set the key of a stopped job; one placed at this instant keeps its tie-breakers."""
     since = order.since[job]
     if abs(since) == now_s:
         if order.stint[job] >= 0:
@@ -73,7 +73,10 @@ def reset_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: 
 
 
 def tie_since(order: Order, job: int, now_s: float) -> float:
-    """Return the first tie-breaker of a waiting job among running jobs of equal need."""
+    """Return the first tie-breaker of a waiting job among running jobs of equal need.
+
+    Minus `now_s` if it waited before this instant, `now_s` if it is new, else its old one.
+    """
     at = KEY * job
     if order.key[at + 1] < now_s or order.key[at + 2] == _LOST:
         return -now_s
@@ -81,7 +84,7 @@ def tie_since(order: Order, job: int, now_s: float) -> float:
 
 
 def tie_count(order: Order, job: int, now_s: float, count: float) -> float:
-    """Return the second tie-breaker of a waiting job among running jobs of equal need."""
+    """Return the second tie-breaker of a waiting job: its old one if stopped now, or `count`."""
     at = KEY * job
     if order.key[at + 1] < now_s or order.key[at + 2] == _LOST or order.key[at + 2] == inf:
         return count
@@ -98,7 +101,7 @@ def set_height_by_time(order: Order, job: int, now_s: float) -> None:
 
 
 def height_limit_by_time(order: Order, job: int, now_s: float) -> tuple[float, float, float]:
-    """Return the height above which running jobs come after a waiting job."""
+    """Return (finish, since, count) above which running jobs come after a waiting job."""
     finish_s = nearest_instant(now_s + order.key[KEY * job] / order.times.pace)
     return finish_s, tie_since(order, job, now_s), tie_count(order, job, now_s, inf)
 
@@ -113,7 +116,7 @@ def is_halfway(order: Order, job: int) -> bool:
 
 
 def reestimate_late_jobs(run: Run, jobs: JobArrays, order: Order, now_s: float) -> None:
-    """Re-estimate the finish of running jobs that should have ended by now."""
+    """Re-estimate the finish of running jobs that should have ended by now, and re-sort them."""
     late = 0
     while order.at[INDEX] > late:
         job = order.worst[order.at[FRONT] + order.at[INDEX] - 1 - late]
@@ -130,7 +133,7 @@ def reestimate_late_jobs(run: Run, jobs: JobArrays, order: Order, now_s: float) 
 
 
 def next_check_s(order: Order, now_s: float) -> float:
-    """Return the instant at which to re-estimate the first running job."""
+    """Return when to re-estimate: 1/64 s after the first finish, at least 1 s from now."""
     first_s = inf
     if order.at[INDEX]:
         first_s = order.height[best_running(order)]

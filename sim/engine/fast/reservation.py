@@ -90,10 +90,10 @@ class Queue(NamedTuple):
         Expected end of each job.
     stint : array of int32, shape (jobs,)
         Stint of each running job.
-    found, found_at, found_after : array of int64, shape (kinds,)
+    candidate, candidate_group, candidate_starts : array of int64, shape (kinds,)
         Rank per demand that may pass, index of its pool in `JobArrays.pool`, and number of starts
         when that was determined; `_NONE` = no job may pass.
-    fed : array of int64, shape (kinds,)
+    has_grown : array of int64, shape (kinds,)
         Whether a job entered the window since the last decision, per demand.
     only_short : array of int64
         Pass in which only jobs that end before the promised start may pass, per index of
@@ -129,7 +129,7 @@ class Queue(NamedTuple):
 
 
 def expected_end_index(queue: Queue, at_s: float, job: int) -> int:
-    """Return the index of an expected end."""
+    """Return the index of an expected end, or the index at which to insert it."""
     low, high = 0, int(queue.at[ENDS])
     while low < high:
         middle = (low + high) >> 1
@@ -160,7 +160,7 @@ def drop_expected_end(queue: Queue, job: int) -> None:
 
 
 def expected_left_s(run: Run, jobs: JobArrays, queue: Queue, job: int, now_s: float) -> float:
-    """Return the expected remaining seconds of a running job.
+    """Return the expected remaining seconds of a running job: by time limit, else estimate.
 
     Estimates and limits that the job has outlived are doubled.
     """
@@ -183,7 +183,7 @@ def expected_left_s(run: Run, jobs: JobArrays, queue: Queue, job: int, now_s: fl
 
 
 def work_left(queue: Queue, job: int, done: float) -> float:
-    """Return the estimated work left, see `sim.perf.estimators.SizeEstimator`."""
+    """Return the estimated work left; double the estimate if the job has outlived it."""
     total = queue.total[job]
     if total <= done:
         if done - total < 1e-6:
@@ -195,7 +195,10 @@ def work_left(queue: Queue, job: int, done: float) -> float:
 
 
 def update_expected_ends(run: Run, jobs: JobArrays, queue: Queue, now_s: float) -> bool:
-    """Process ended and overdue jobs; return True if the promise was withdrawn."""
+    """Drop ended jobs, postpone overdue ones; return True if it withdraws the promise.
+
+    It does so if a job ended at another instant than expected, or is overdue.
+    """
     is_kept = True
     for at in range(queue.at[FOLLOWED], run.at[CLOSED]):
         job = run.stint_job[run.closed[at]]
@@ -220,7 +223,7 @@ def update_expected_ends(run: Run, jobs: JobArrays, queue: Queue, now_s: float) 
 
 
 def line_index(queue: Queue, kind: int, rank: int) -> int:
-    """Return the index of a rank in the line of its demand."""
+    """Return the index of a rank in the line of its demand, or where to insert it."""
     low = queue.line_base[kind]
     high = low + queue.line_size[kind]
     while low < high:
@@ -233,7 +236,7 @@ def line_index(queue: Queue, kind: int, rank: int) -> int:
 
 
 def enter_window(queue: Queue, jobs: JobArrays, rank: int) -> int:
-    """Add a job to the window; return its demand."""
+    """Add a job to the window, and note that its line has grown; return its demand."""
     kind = jobs.kind[jobs.by_rank[rank]]
     place = line_index(queue, kind, rank)
     end = queue.line_base[kind] + queue.line_size[kind]
@@ -291,7 +294,10 @@ def pop_behind(queue: Queue) -> int:
 
 
 def join_queue(queue: Queue, jobs: JobArrays, rank: int) -> None:
-    """Add a job to the queue: as the first, in the window, or behind it."""
+    """Add a job to the queue: as the first, in the window, or behind it.
+
+    A full window gives its last job to those behind it.
+    """
     at = queue.at
     if at[HEAD] == _NO_RANK:
         at[HEAD] = rank
@@ -314,7 +320,7 @@ def join_queue(queue: Queue, jobs: JobArrays, rank: int) -> None:
 def start_job(  # noqa: PLR0913, PLR0917 - a call, not an interface
     run: Run, jobs: JobArrays, room: Room, queue: Queue, job: int, pool: int, now_s: float
 ) -> bool:
-    """Start a job on the last written spots; False = the clock ends too early."""
+    """Start a job on the last written spots; False = it ends after `LATEST_S`."""
     queue.stint[job] = run.at[STINTS]
     fits = begin_stint(run, jobs, room, job, pool, now_s)
     add_expected_end(
@@ -324,7 +330,10 @@ def start_job(  # noqa: PLR0913, PLR0917 - a call, not an interface
 
 
 def start_first_jobs(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
-    """Start the first job as long as it fits; False = the clock ends too early."""
+    """Start the first jobs until one does not fit; False = a job ends after `LATEST_S`.
+
+    Each start withdraws the promise and makes the next job the first.
+    """
     at = queue.at
     while at[HEAD] != _NO_RANK:
         job = jobs.by_rank[at[HEAD]]
@@ -345,7 +354,7 @@ def start_first_jobs(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s:
 
 
 def leave_window(queue: Queue, jobs: JobArrays, rank: int) -> int:
-    """Remove a job from the window and add the next one; return its demand, -1 = none."""
+    """Replace a job of the window by the first behind it; return the new demand, -1 = none."""
     remove_from_window(queue, jobs, rank)
     following = pop_behind(queue)
     return enter_window(queue, jobs, following) if following != _NO_RANK else _NO_RANK
@@ -377,7 +386,7 @@ def promise_start(jobs: JobArrays, room: Room, run: Run, queue: Queue) -> None:
 
 
 def first_short_job(jobs: JobArrays, queue: Queue, kind: int, pool: int, within_s: float) -> int:
-    """Return the first rank of a line that is short enough for a pool; `_NONE` = none."""
+    """Return the first rank of a line with an expected time up to `within_s`; `_NONE` = none."""
     first = queue.line_base[kind]
     for item in range(first, first + queue.line_size[kind]):
         rank = queue.line[item]
@@ -391,7 +400,10 @@ def first_short_job(jobs: JobArrays, queue: Queue, kind: int, pool: int, within_
 
 
 def find_passing_job(jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s: float) -> None:
-    """Find the first job of a line that may pass, and its pool."""
+    """Store the first job of a line that may pass, and its pool, in `Queue.candidate`.
+
+    It must fit on the free GPUs, and end before the promised start or use spare GPUs.
+    """
     at, need, best = queue.at, jobs.need[kind], _NONE
     within_s = nearest_instant(queue.promised_s[0] - now_s)
     if queue.line_size[kind]:
@@ -415,7 +427,10 @@ def find_passing_job(jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s
 
 
 def use_spare_gpus(jobs: JobArrays, queue: Queue, kind: int, pool: int) -> bool:
-    """Use spare GPUs for a job that outlasts the promised start; False = not possible."""
+    """Use spare GPUs for a job that outlasts the promised start; False = not possible.
+
+    All GPUs of pools other than the promised one are spare.
+    """
     if not queue.spare:
         return False
     wanted = jobs.need[kind] if queue.at[POOL] == pool else 0
@@ -428,7 +443,10 @@ def use_spare_gpus(jobs: JobArrays, queue: Queue, kind: int, pool: int) -> bool:
 def undo_passing(
     room: Room, queue: Queue, jobs: JobArrays, kind: int, first: int, job: int
 ) -> None:
-    """Free the GPUs of a job that may not pass in this pool."""
+    """Free the GPUs of a job that may not pass; then only short jobs may use the pool.
+
+    If that holds already, the job may not pass in this pass at all.
+    """
     group = queue.candidate_group[kind]
     free_spots(room, jobs.pool[group], first, room.at[SPOTS] - first)
     room.at[SPOTS] = first
@@ -440,9 +458,9 @@ def undo_passing(
 def try_passing(
     run: Run, jobs: JobArrays, room: Room, queue: Queue, kind: int, now_s: float
 ) -> int:
-    """Start the found job of a demand if it keeps the promise.
+    """Start the candidate of a demand unless it delays the promised start.
 
-    Return 1 if it started, 0 if not, -1 if the clock ends too early.
+    Return 1 if it started, 0 if not, -1 if it ends after `LATEST_S`.
     """
     job, pool = jobs.by_rank[queue.candidate[kind]], jobs.pool[queue.candidate_group[kind]]
     first = room.at[SPOTS]
@@ -465,7 +483,7 @@ def try_passing(
 def mark_open_lines(jobs: JobArrays, room: Room, queue: Queue, stale: bool) -> bool:
     """Mark the lines from which jobs may pass; return True if there are any.
 
-    Lines that a job joined or, if anything else has changed, all.
+    Lines that a job joined or, if `stale`, all, as far as the free GPUs suffice for one job.
     """
     free, some = 0, False
     for pool in range(len(room.free)):
@@ -490,7 +508,7 @@ def first_passing_line(queue: Queue) -> int:
 
 
 def backfill(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
-    """Let jobs pass in order; False = the clock ends too early."""
+    """Start jobs that do not delay the promised start; False = one ends after `LATEST_S`."""
     at = queue.at
     at[PASS] += 1
     at[STARTS] = 0
@@ -516,7 +534,7 @@ def backfill(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) 
 
 
 def join_submitted(run: Run, jobs: JobArrays, queue: Queue) -> None:
-    """Add the submitted jobs to the queue."""
+    """Add the jobs submitted since the last decision to the queue, without impossible ones."""
     for job in range(queue.at[JOINED], run.at[NEXT]):
         if jobs.kind[job] >= 0:
             join_queue(queue, jobs, jobs.rank[job])
@@ -524,7 +542,7 @@ def join_submitted(run: Run, jobs: JobArrays, queue: Queue) -> None:
 
 
 def decide_with_promise(run: Run, jobs: JobArrays, room: Room, queue: Queue, now_s: float) -> bool:
-    """Make and record a decision; False = the clock ends too early."""
+    """Start and backfill jobs, and record a decision; False = a job ends after `LATEST_S`."""
     at, stints = queue.at, run.at[STINTS]
     stale, fits = bool(run.at[CLOSED] > at[FOLLOWED]), True
     if update_expected_ends(run, jobs, queue, now_s):
@@ -561,7 +579,7 @@ def count_arrivals(run: Run, jobs: JobArrays, now_s: float) -> bool:
 
 
 def run_reservation(run: Run, jobs: JobArrays, room: Room, queue: Queue, steps: int) -> int:
-    """Advance the run by some instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
+    """Advance the run by `steps` instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
     for _ in range(steps):
         now_s = next_event_s(run, jobs)
         if now_s == inf:

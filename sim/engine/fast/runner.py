@@ -203,7 +203,7 @@ def run_loop(lane: FastRun, progress: Callable[[Progress], None] | None = None) 
     Parameters
     ----------
     lane : FastRun
-        Input, from `prepared`.
+        Input, from `prepare_run`.
     progress : callable or None
         Called regularly with the progress.
 
@@ -249,7 +249,7 @@ def _has_passed(arguments: tuple[Any, ...]) -> bool:
 
 
 def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> RunResult:
-    """Run a queue rule and return its result; parameters and errors as for `follow`."""
+    """Run a queue rule and return its result; parameters and errors as for `run_loop`."""
     wall, cpu = perf_counter(), process_time()
     outcome = run_loop(lane, progress)
     result = _to_result(lane, outcome)
@@ -322,7 +322,7 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
 def _placements(
     lane: FastRun, state: loops.Run, space: free_gpus.Room, closed: NDArray[np.int32]
 ) -> pd.DataFrame:
-    """Return the table of placements of the closed stints."""
+    """Return the table of placements of the closed stints: one row per stint and node."""
     first, spots = state.stint_first[closed], state.stint_spots[closed]
     segment = np.repeat(np.arange(len(closed), dtype=np.int32), spots)
     # The spots of each stint are consecutive.
