@@ -87,7 +87,7 @@ class VirtualMachine:
         return self._end_s() if self._left else inf
 
     def _end_s(self) -> float:
-        """Return when the first job completes: now if it has no or infinite work; inf if idle."""
+        """Return when the first job completes: now if its work is 0 or infinite, inf at speed 0."""
         work = self._left[0][0]
         if not work or not isfinite(work):
             return self.now_s
@@ -382,7 +382,10 @@ class Asrpt(Allocator):
         return self._predicted[job].slowdown >= self.theta - 1e-9
 
     def _placer_for(self, job: JobId, *, is_due: bool) -> Placer:
-        """Return the placer for a job: fragments, or for heavy communication few or empty nodes."""
+        """Return a job's placer: fragments, or if it communicates much few nodes until it is due.
+
+        A job that is due takes the emptiest nodes.
+        """
         if not self._is_communication_heavy(job):
             return self._fragments
         return self._emptiest if is_due else self._consolidated
