@@ -102,10 +102,7 @@ class JobState:
         self.memory[1:] = [(left, measurement.server_gb * self.config.servers)]
 
     def change_resources(self, config: JobResources, demand: Demand, now_s: float) -> None:
-        """Record the new resources of the running job and clear its measurements.
-
-        If the number of workers changes, the speed with the earlier number is kept for comparison.
-        """
+        """Record new resources and, if workers change, the speed before; clear measurements."""
         if config.workers != self.config.workers and self.seen:
             self.before = EarlierSpeed(self.config.workers, self.seen[-1].speed)
         self.config, self.demand, self.planned_s = config, demand, now_s
@@ -485,8 +482,7 @@ class DLRover(Allocator):
     def _update_states(self, view: View) -> None:
         """Update the states of sized jobs that arrived, ended or were evicted.
 
-        An arrival gets its initial size, a job out of memory a larger one. Both requests are halved
-        if they wait too long. A finished job is added to the history.
+        Newly waiting jobs get a size and a time for halving it; finished jobs become history.
         """
         delta, now_s = view.delta, view.now_s
         for eviction in delta.evicted:
@@ -526,10 +522,7 @@ class DLRover(Allocator):
         return case
 
     def _initial_resources(self, view: View, job: JobId, case: JobState) -> JobResources:
-        """Return the first resources of a job: estimated, by history, or as parts of its limit.
-
-        Without `resize` they are those of the request.
-        """
+        """Return a job's first resources: requested, estimated, by history, or parts of a limit."""
         requested = config_of(case.request)
         if not self.resize:
             return requested
@@ -569,10 +562,7 @@ class DLRover(Allocator):
 
     @staticmethod
     def _clip_to_nodes(view: View, case: JobState, config: JobResources) -> JobResources:
-        """Return a configuration with replicas no larger than the usual maximum or largest node.
-
-        A request of the user above that is still allowed.
-        """
+        """Return resources per replica up to the largest node or usual maximum, or the request."""
         nodes = [
             view.cluster.nodes[node]
             for at in case.request.pools
@@ -628,11 +618,7 @@ class DLRover(Allocator):
             self._schedule_check(job, case, view.now_s + _PATIENCE_S)
 
     def _check_job(self, view: View, job: JobId, case: JobState, held: Grant) -> Grant | None:
-        """Check a running job and return its new grant, or None if nothing changes.
-
-        A node that is slow at two checks is left. Otherwise measurements are recorded, and if a
-        plan is due, the job is resized.
-        """
+        """Check a running job for slow nodes or a due plan; return its new grant, or None."""
         speed = view.one("rate", job)
         if not speed:
             return None
@@ -667,10 +653,7 @@ class DLRover(Allocator):
     def _place_resized(
         self, view: View, job: JobId, case: JobState, held: Grant, config: JobResources
     ) -> Grant | None:
-        """Reserve and return the new grant of a running job; None if it does not fit now.
-
-        Also records the new resources and notifies the inner policy.
-        """
+        """Reserve, record and return a running job's new grant; None if it does not fit now."""
         demand = self._rebuild.intern_demand(demand_of(case.request, config))
         servers = held.gangs[0].servers
         assert servers is not None
@@ -700,10 +683,7 @@ class DLRover(Allocator):
         return sub
 
     def _apply_sizing(self, view: View, job: JobId, grant: Grant | None) -> Grant | None:
-        """Record the inner policy's decision for a job and return its actual grant; None = stop.
-
-        A start schedules a check, a stop the halving of the request.
-        """
+        """Record the inner policy's decision for a job, schedule a check, return its real grant."""
         case = self._cases.get(job)
         if case is None:
             return grant
