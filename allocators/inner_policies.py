@@ -55,32 +55,32 @@ class InnerPolicy:
         self._resized: list[JobId] = []
 
     def arrive(self, job: JobId) -> None:
-        """Record a job that arrived."""
+        """Record an arrival; the inner policy becomes due if it reacts to arrivals."""
         self._arrived.append(job)
         self._is_wanted = self._is_wanted or self.cadence.on_arrival
 
     def finish(self, job: JobId) -> None:
-        """Record a job that ended."""
+        """Record a job that ended; the inner policy becomes due if it reacts to finished jobs."""
         self._finished.append(job)
         self._is_wanted = self._is_wanted or self.cadence.on_finish
 
     def evict(self, eviction: Eviction) -> None:
-        """Record a job that lost its grant."""
+        """Record an eviction; the inner policy becomes due if it reacts to finished jobs."""
         self._evicted.append(eviction)
         self._is_wanted = self._is_wanted or self.cadence.on_finish
 
     def change_node(self, node: int) -> None:
-        """Record a node with changed free resources."""
+        """Record a node with changed resources; the policy becomes due if it reacts to capacity."""
         self._nodes.append(node)
         self._is_wanted = self._is_wanted or self.cadence.on_capacity
 
     def resize(self, job: JobId) -> None:
-        """Record a job with a resized grant, which may have released resources."""
+        """Record a resized job; the inner policy becomes due if it reacts to capacity."""
         self._resized.append(job)
         self._is_wanted = self._is_wanted or self.cadence.on_capacity
 
     def notify(self, delta: Delta) -> None:
-        """Record all events of a delta."""
+        """Record all events of a delta, which may make the inner policy due."""
         for job in delta.arrived:
             self.arrive(job)
         for job in delta.finished:
@@ -93,7 +93,7 @@ class InnerPolicy:
             self.resize(job)
 
     def is_due(self, now_s: float, *, active: bool) -> bool:
-        """Return True if the inner policy must decide now.
+        """Return True if an event, a wake-up or a tick of its cadence is due for the inner policy.
 
         `active` says whether any of its jobs waits or runs.
         """
@@ -104,7 +104,7 @@ class InnerPolicy:
         )
 
     def take_events(self) -> Delta:
-        """Return the events since the last decision and clear them."""
+        """Return the events since the last decision and clear them; the policy is no longer due."""
         delta = Delta(
             tuple(self._arrived),
             tuple(self._finished),
@@ -130,7 +130,7 @@ def is_tick(now_s: float, every_s: float) -> bool:
 
 
 def next_tick(now_s: float, every_s: float) -> float:
-    """Return the time of the first tick after `now_s`."""
+    """Return the time of the first tick of this period after `now_s`; inf without a period."""
     if not isfinite(every_s):
         return inf
     tick = int(now_s / every_s)
@@ -152,7 +152,7 @@ class SubTable:
         return len(self._jobs)
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return a column by name."""
+        """Return a column by name for the jobs of this table, by id; read-only and cached."""
         values = self._cache.get(name)
         if values is None:
             values = (
@@ -268,27 +268,27 @@ class SubView:
 
     @property
     def free_gpus(self) -> Ints:
-        """Free GPUs per node."""
+        """Return the free GPUs per node; 0 on nodes of other policies."""
         return self._mask_other_nodes(self._view.free_gpus)
 
     @property
     def free_cpus(self) -> Floats:
-        """Free cores per node."""
+        """Return the free cores per node; 0 on nodes of other policies."""
         return self._mask_other_nodes(self._view.free_cpus)
 
     @property
     def free_mem_gb(self) -> Floats:
-        """Free memory per node."""
+        """Return the free memory in GB per node; 0 on nodes of other policies."""
         return self._mask_other_nodes(self._view.free_mem_gb)
 
     @property
     def capacity(self) -> Ints:
-        """GPUs per node in service."""
+        """Return the GPUs per node in service; 0 on nodes of other policies."""
         return self._mask_other_nodes(self._view.capacity)
 
     @property
     def installed(self) -> Ints:
-        """GPUs per node in service or down for repair."""
+        """Return the GPUs per node in service or down for repair; 0 on nodes of other policies."""
         return self._mask_other_nodes(self._view.installed)
 
     def _mask_other_nodes(self, values: NDArray[Any]) -> NDArray[Any]:

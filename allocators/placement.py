@@ -145,7 +145,7 @@ class Placer:
         return None
 
     def place_within(self, view: View, demand: Demand, pools: tuple[int, ...]) -> Grant | None:
-        """Reserve free nodes for a demand in one set of pools, or return None."""
+        """Reserve free nodes for a demand in one set of pools; return the grant, or None."""
         if demand.gpus and view.room.gpus_free(pools) < demand.replicas:
             return None
         return self._within(view, demand, pools, (), by_mask=self.options(view, demand).by_mask)
@@ -174,7 +174,10 @@ class Placer:
         *,
         by_mask: bool,
     ) -> Grant | None:
-        """Reserve nodes in these pools by the placement rule, or return None."""
+        """Reserve nodes in these pools by the placement rule; return the grant, or None.
+
+        None also if more nodes are used than an empty cluster needs and the rule is to wait.
+        """
         room = view.room
         spots = (
             self._find(room, pools, demand.replicas)
@@ -190,7 +193,7 @@ class Placer:
         return grant if demand.servers is None else self.with_servers(view, demand.servers, grant)
 
     def with_servers(self, view: View, servers: Demand, workers: Grant) -> Grant | None:
-        """Add parameter servers to reserved workers, or release the workers and return None."""
+        """Reserve servers for reserved workers and return both; else release the workers: None."""
         room = view.room
         server_grant = self(view, servers)
         room.give(workers)
@@ -202,11 +205,11 @@ class Placer:
         return grant
 
     def needs_only_gpus(self, view: View, demand: Demand) -> bool:
-        """Return True if enough free GPUs are all that a demand needs to be placed."""
+        """Return True if a demand can be placed whenever enough GPUs are free, on any nodes."""
         return self.options(view, demand).by_mask and not self._may_wait
 
     def options(self, view: View, demand: Demand) -> PlacementOptions:
-        """Return the pools that may hold a demand, in the order to try them."""
+        """Return the pools that may hold a demand, in the order to try them; cached."""
         options = self._ways.get(demand.key)
         if options is None:
             nodes, pools = view.cluster.nodes, view.room.pools
@@ -246,7 +249,7 @@ class Placer:
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
     def _fewest_possible(self, view: View, demand: Demand, pools: Sequence[int]) -> int:
-        """Return the number of nodes that a demand needs on an empty cluster."""
+        """Return the number of nodes that a demand's workers need on empty pools; cached."""
         key = (demand.key, pools[0], len(pools))
         if key not in self._fewest_nodes:
             self._fewest_nodes[key] = len(
@@ -268,7 +271,7 @@ class Placer:
         return grant
 
     def _rank_groups(self, view: View, demand: Demand) -> tuple[tuple[tuple[int, ...], ...], int]:
-        """Return the groups of pools in order of preference, and how many are preferred."""
+        """Return groups of pools that can hold a demand, best first, and how many are preferred."""
         types = view.cluster.types
         keys: dict[str, Callable[[int], float]] = {
             "fastest": lambda at: -types[at].speed,
@@ -290,7 +293,10 @@ class Placer:
 
 
 def empty_cluster_grant(view: View, demand: Demand, groups: Iterable[Sequence[int]]) -> Grant:
-    """Return the grant that a job would get on an empty cluster."""
+    """Return the grant that a job would get in the first group of pools if all were empty.
+
+    The largest nodes go first, the lowest number in a tie.
+    """
     pools = next(iter(groups))
     fits = [
         (-capacity_for(view, node, demand), node)
@@ -335,7 +341,7 @@ def _fits_empty(view: View, demand: Demand, pools: Iterable[int]) -> bool:
 
 
 def capacity_for(view: View, at: int, demand: Demand) -> int:
-    """Return how many replicas of a demand an empty node holds; 0 before it is announced."""
+    """Return how many replicas of a demand an empty node holds, at most all; 0 if unannounced."""
     if view.cluster.unforeseen and at in view.cluster.unknown(view.now_s):
         return 0
     node = view.cluster.nodes[at]
@@ -357,7 +363,7 @@ def _set_bits(mask: int) -> Iterable[int]:
 
 
 def _fill_levels(room: FreeResources, order: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    """Fill nodes by levels of (pool, free GPUs) until the gang is placed."""
+    """Return (node, replicas) pairs that fill levels of (pool, free GPUs) in this order."""
     return _take_in_order(
         (
             (free, room.pools[pool].nodes[place])
@@ -371,7 +377,10 @@ def _fill_levels(room: FreeResources, order: Iterable[tuple[int, int]], need: in
 def _best_fit_node(
     room: FreeResources, pools: Sequence[int], need: int, below: int | None = None
 ) -> list[Spot]:
-    """Return the fullest node with room for the whole gang, or an empty list."""
+    """Return the fullest node with room for the whole gang as (node, need); empty if none.
+
+    Only nodes with fewer than `below` free GPUs count.
+    """
     best, where = inf, -1
     for pool in pools:
         masks = room.masks[pool]
@@ -408,14 +417,17 @@ def _free_levels(
 
 
 def _place_packed(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
-    """Fill the fullest nodes first."""
+    """Return (node, replicas) pairs that fill the fullest nodes first."""
     if need == 1:
         return _best_fit_node(room, pools, 1)
     return _fill_levels(room, _free_levels(room, pools, emptiest_first=False), need)
 
 
 def _fewest(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
-    """Use the fewest nodes: fill the emptiest, and put the rest on the fullest that fits."""
+    """Return (node, replicas) pairs on the fewest nodes: the emptiest, then the best fit.
+
+    The last replicas go to the fullest node with room for them.
+    """
     single_node = _best_fit_node(room, pools, need)
     if single_node:
         return single_node
@@ -438,7 +450,7 @@ def _fewest(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
 
 
 def _place_first_fit(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
-    """Use the fewest nodes; the rest goes to the lowest node number with room."""
+    """Return (node, replicas) pairs on the fewest nodes; the last node has the lowest number."""
     *full, (_, rest) = _fewest(room, pools, need)
     used = {node for node, _ in full}
     return [
@@ -448,7 +460,7 @@ def _place_first_fit(room: FreeResources, pools: Sequence[int], need: int) -> li
 
 
 def _place_spread(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
-    """Place the replicas one by one on the node with the most free GPUs."""
+    """Return (node, replicas) pairs: one by one on the node with the most free GPUs."""
     levels = {
         (free, -pool): room.masks[pool][free]
         for pool in pools
@@ -470,7 +482,7 @@ def _place_spread(room: FreeResources, pools: Sequence[int], need: int) -> list[
 
 
 def _place_anywhere(room: FreeResources, pools: Sequence[int], need: int) -> list[Spot]:
-    """Fill nodes with free GPUs in order of node number."""
+    """Return (node, replicas) pairs that fill nodes with free GPUs in order of node number."""
     free_nodes: list[Spot] = []
     for pool in pools:
         nodes, masks = room.pools[pool].nodes, room.masks[pool]
@@ -495,7 +507,7 @@ _BY_MASK: Final[dict[str, Callable[[FreeResources, Sequence[int], int], list[Spo
 def _place_by_fit(
     room: FreeResources, pools: Sequence[int], demand: Demand, how: str, avoid: Collection[int]
 ) -> list[Spot] | None:
-    """Place a demand where cores or memory limit it too; None if it does not fit."""
+    """Return (node, replicas) pairs where cores or memory matter too; None if they do not fit."""
     fits = [
         (fit, node)
         for node in nodes_with_free_gpus(room, pools, demand.gpus)
@@ -528,7 +540,7 @@ def nodes_with_free_gpus(room: FreeResources, pools: Sequence[int], gpus: int) -
 
 
 def _take_in_order(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    """Fill nodes given as (replicas that fit, node) in order until `need` is placed."""
+    """Return (node, replicas) pairs that fill (replicas that fit, node) in order up to `need`."""
     spots: list[Spot] = []
     ordered = iter(fits)
     while need:
@@ -539,7 +551,10 @@ def _take_in_order(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
 
 
 def _refit_last_node(fits: list[tuple[int, int]], spots: list[Spot], *, first: bool) -> list[Spot]:
-    """Move the rest of a gang from the last node to the tightest node with room for it."""
+    """Return the spots with the last node replaced by the tightest one with room.
+
+    With `first` by the one with the lowest number.
+    """
     # The last node only takes the rest: the fullest node with room for it does too and keeps the
     # emptier one free.
     rest, used = spots[-1][1], {node for node, _ in spots[:-1]}
@@ -548,7 +563,7 @@ def _refit_last_node(fits: list[tuple[int, int]], spots: list[Spot], *, first: b
 
 
 def _spread_evenly(fits: list[tuple[int, int]], need: int) -> list[Spot]:
-    """Spread the replicas one by one over the nodes with the most room."""
+    """Return (node, replicas) pairs: one by one on the node with the most room."""
     left = {node: fit for fit, node in fits}
     for _ in range(need):
         left[min(left, key=lambda node: (-left[node], node))] -= 1
@@ -584,7 +599,7 @@ class NoFitCache:
             )
 
     def record_nodes(self, nodes: Iterable[int]) -> None:
-        """Record nodes with changed free resources."""
+        """Record nodes with changed free resources; discard all denials if they are too many."""
         if self._denied:
             self._freed.extend(nodes)
             if len(self._freed) > _MAX_LOG:
@@ -592,7 +607,7 @@ class NoFitCache:
                 self._denied.clear()
 
     def record_no_fit(self, view: View, demand: Demand, pools: tuple[int, ...]) -> None:
-        """Record that a demand does not fit these pools."""
+        """Record that a demand does not fit these pools, and the replicas that still do."""
         room = view.room
         fit = sum(
             [
@@ -654,14 +669,14 @@ class TypeWait:
         return cls(place, wait_s) if wait_s else None
 
     def until_s(self, view: View, job: JobId) -> float:
-        """Return the time from which a job takes any GPU type; -inf if it always does."""
+        """Return when a job's wait for preferred types ends; -inf if it prefers no type."""
         ways = self._place.options(view, view.demand(job))
         if ways.preferred == len(ways.groups):
             return -inf
         return instant(view.one("arrival_s", job) + self._wait_s)
 
     def place_preferred(self, view: View, demand: Demand) -> Grant | None:
-        """Reserve nodes of the preferred GPU types for a demand, or return None."""
+        """Reserve nodes of the preferred GPU types and return the grant, or None."""
         ways = self._place.options(view, demand)
         for pools in ways.groups[: ways.preferred]:
             grant = self._place.place_within(view, demand, pools)

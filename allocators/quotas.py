@@ -44,7 +44,7 @@ class QuotaRequest(NamedTuple):
 
     @property
     def capped(self) -> float:
-        """Request, at most the limit."""
+        """Return the request, but at most the limit."""
         return min(self.request, self.limit)
 
 
@@ -242,7 +242,7 @@ def parents_first(parent_of: Mapping[str, str], missing: str, what: str) -> list
 
 
 def _parse_row(line: str) -> Quota:
-    """Parse one quota row."""
+    """Parse one quota row such as "a: 8 max 12 under research"; raise if it is malformed."""
     name, colon, rest = line.rpartition(":")
     name, words = name.strip(), rest.split()
     form = "Write NAME: GPUS, then max GPUS, weight W, priority P or under PARENT as needed."
@@ -270,7 +270,7 @@ def _parse_row(line: str) -> Quota:
 
 
 def _parse_number(name: str, word: str, text: str) -> float:
-    """Parse a number from 0, or raise an error that names the tenant and the word."""
+    """Parse a number of 0 or more, or raise an error that names the tenant and the word."""
     try:
         value = float(text)
     except ValueError:
@@ -296,7 +296,7 @@ def write_quotas(quotas: Iterable[Quota]) -> str:
 
 
 def with_catch_all(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
-    """Add the row for tenants without a quota, with zero GPUs, unless it exists."""
+    """Return the rows with one of zero GPUs for tenants without a quota, if it is missing."""
     has_row = any(row.name == CATCH_ALL for row in quotas)
     return quotas if has_row else (*quotas, Quota(CATCH_ALL, 0.0))
 
@@ -334,7 +334,7 @@ class QuotaTree:
         return path
 
     def sums(self, amounts: Mapping[int, float]) -> list[float]:
-        """Return the sum of every row and the rows below it, from the amounts of the leaves."""
+        """Return, for every row, the sum of the amounts of the leaves at or below it."""
         totals = [0.0] * len(self.rows)
         for leaf, amount in amounts.items():
             for at in self.path(leaf):
@@ -342,7 +342,7 @@ class QuotaTree:
         return totals
 
     def shares(self, total: float, requests: Sequence[float]) -> list[float]:
-        """Divide a total among all rows by fair share and return the shares."""
+        """Return the fair share of every row of a total, given the requests per row."""
         shares = [0.0] * len(self.rows)
         self._divide(-1, total, requests, shares)
         return shares

@@ -99,7 +99,10 @@ def load_policy(point: EntryPoint) -> type[Allocator]:
 
 
 def packages_of(spec: Spec) -> dict[str, str]:
-    """Return the packages of a policy and its inner policies, by policy name."""
+    """Return the installed packages of a policy and its inner policies, by policy name.
+
+    Built-in policies are left out.
+    """
     packages = {spec.name: PACKAGES[spec.name]} if spec.name in PACKAGES else {}
     for value in spec.values.values():
         if isinstance(value, Spec):
@@ -131,7 +134,7 @@ def make(spec: Spec) -> Allocator:
 
 
 def register_installed() -> None:
-    """Register the policies of installed packages; record why any is left out."""
+    """Register the policies of installed packages; record why a policy is left out."""
     for point in entry_points(group=ENTRY_POINTS):
         package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
         try:

@@ -38,7 +38,10 @@ def tenant_param() -> Any:
 
 
 def tenant_column(view: View, tenant: str) -> str:
-    """Return the trace column that a value of the parameter ``tenant`` selects."""
+    """Return the trace column that a value of the parameter ``tenant`` selects.
+
+    For "auto" the first with several names, else the first with any name, else the first.
+    """
     if tenant != "auto":
         return tenant
     return next(

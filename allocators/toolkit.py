@@ -79,7 +79,10 @@ class CpuJobs:
         heappush(self._lanes.setdefault(view.demand(job).key, []), job)
 
     def start(self, view: View) -> dict[JobId, Grant | None]:
-        """Place every waiting CPU-only job that fits and return the new grants."""
+        """Reserve nodes for each waiting CPU-only job that fits; return the new grants.
+
+        In order of job id; a job without room blocks only jobs of the same demand.
+        """
         started: dict[JobId, Grant | None] = {}
         heads = [(queue[0], lane) for lane, queue in self._lanes.items()] if self._waiting else []
         heapify(heads)
@@ -101,7 +104,7 @@ class CpuJobs:
 
     @property
     def running(self) -> int:
-        """Number of running CPU-only jobs."""
+        """Return the number of running CPU-only jobs."""
         return len(self._all) - len(self._waiting)
 
     def without_cpu_jobs(self, ids: Ints) -> Ints:
@@ -139,11 +142,11 @@ class RoundClock:
         self._over_s: float | None = None
 
     def is_due(self, view: View, cpu_jobs: CpuJobs) -> bool:
-        """Return True if a round begins now."""
+        """Return True if the round is over or no job with GPUs runs, so that one begins now."""
         return view.now_s >= self.ends_s or cpu_jobs.includes_all(view.grants)
 
     def begin(self, now_s: float, *, goes_on: bool) -> None:
-        """Begin a round at `now_s`; `goes_on` means that another round follows it."""
+        """Begin a round at `now_s`; it has an end only if another one follows (`goes_on`)."""
         self.idle_s = 0.0 if self._over_s is None else now_s - self._over_s
         self._over_s = None if goes_on else now_s
         self.began_s, self.ends_s = now_s, instant(now_s + self._round_s) if goes_on else inf
@@ -209,7 +212,10 @@ class _PriorityPass:
                 self._start_job(job)
 
     def _keep_or_resize(self, job: JobId, old: Grant) -> None:
-        """Keep the grant of a running job, or place it again if it wants another size."""
+        """Keep a running job's grant, or place it again at its first demand if that differs.
+
+        It keeps the grant if the new size does not fit.
+        """
         first = self._wants(job)[0]
         if grant_matches(old, first) or not self._view.one("preemptible", job):
             return
@@ -239,7 +245,10 @@ class _PriorityPass:
             self._holding[job] = self.changes[job] = grant
 
     def _preempt_for(self, demand: Demand) -> Grant | None:
-        """Preempt jobs of lower priority until a demand fits; none if it never would."""
+        """Stop jobs of lower priority, lowest first, until a demand fits; return its grant.
+
+        None, with no job stopped, if it never fits.
+        """
         room = self._view.room
         need = demand.replicas * demand.gpus - room.gpus_free(demand.pools)
         if not self._worst or (demand.gpus and need > self._worse_gpus):
@@ -263,7 +272,7 @@ class _PriorityPass:
 
 
 def grant_matches(grant: Grant, demand: Demand) -> bool:
-    """Return True if a grant has the replicas and resources of a demand."""
+    """Return True if a grant is one gang with exactly the replicas and resources of a demand."""
     workers, servers = grant.gangs[0]
     return (
         len(grant.gangs) == 1
@@ -273,7 +282,7 @@ def grant_matches(grant: Grant, demand: Demand) -> bool:
 
 
 def _part_matches(part: Part, demand: Demand | None) -> bool:
-    """Return True if a part has the replicas and resources of a demand."""
+    """Return True if a part has exactly the replicas and resources of a demand."""
     if demand is None:
         return False
     return (sum(part.count), part.gpus, part.cpus, part.mem_gb) == (
@@ -301,7 +310,7 @@ def reserve_if_free(view: View, grant: Grant, demand: Demand) -> bool:
 
 
 def _has_room(view: View, part: Part, demand: Demand) -> bool:
-    """Return True if every node of a part can hold its replicas."""
+    """Return True if every node of a part has free room for its replicas."""
     return all(
         view.room.replicas_that_fit(node, demand) >= count
         for node, count in zip(part.nodes, part.count, strict=True)
@@ -471,7 +480,10 @@ class BlockingQueue:
         return jobs[: jobs.index(job)] if job in jobs else []
 
     def _try(self, view: View, job: JobId, place: Placer, patience: TypeWait) -> Grant | None:
-        """Place the first job, on its preferred types only while it waits for them."""
+        """Place the first job, only on preferred types while it waits for them; None if no room.
+
+        Without room, `wake_at_s` becomes the end of that wait.
+        """
         until_s = patience.until_s(view, job)
         waits = until_s > view.now_s
         grant = (patience.place_preferred if waits else place)(view, view.demand(job))
@@ -543,7 +555,7 @@ class SkippingQueue:
 
     @property
     def wake_at_s(self) -> float:
-        """Time when the next job stops waiting for its preferred type."""
+        """Return when the next job stops waiting for its preferred type; inf if none waits."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][1] not in self._patient:
             heappop(deadlines)
@@ -588,7 +600,10 @@ class SkippingQueue:
         return jobs[: jobs.index(job)] if job in jobs else []
 
     def _place(self, view: View, demand: Demand, place: Placer, lane: int) -> Grant | None:
-        """Place a demand, skipping pools where it is known not to fit."""
+        """Reserve nodes for a demand, skipping pools where it is known not to fit, or return None.
+
+        A negative lane uses preferred types only. New failures are recorded.
+        """
         ways = place.options(view, demand)
         if ways.by_mask and lane > 0:
             return place(view, demand)

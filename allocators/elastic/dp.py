@@ -90,7 +90,10 @@ class Scalability:
         """Whether any job seen so far has a choice of batch sizes; None before the first job."""
 
     def feed(self, view: View) -> None:
-        """Delete finished jobs and draw a batch size for each job that has arrived."""
+        """Delete finished jobs; if batches are random, draw a number in [0, 1) per new job.
+
+        At the first call every active job is new.
+        """
         self.forget(view.delta.finished)
         if self._batch == "random":
             # One number for every job, with or without a batch range, so that the draw of a job
@@ -133,19 +136,23 @@ class Scalability:
         return speedups
 
     def tuning(self, job: JobId, size: int, type_at: int) -> Tuning:
-        """Return the best batch size for a number of GPUs; plain without a batch range."""
+        """Return the batch size stored at the last call for a number of GPUs; plain without one."""
         batch = self._batches.get(job, {}).get((type_at, size), 0)
         return Tuning(batch_size=batch) if batch else Tuning()
 
     def _plain_speedups(self, view: View, ids: Ints, sizes: Sizes) -> Floats:
-        """Return the speed-ups of jobs without a batch range."""
+        """Return the speed-ups, shape (jobs, sizes), over one GPU of jobs without a batch range."""
         tried = _with_single_gpus(sizes)
         seen = view.estimates.rates(ids, tried)
         units = np.stack([_unit_rates(row, tried) for row in seen])
         return _relative_rates(seen, units)[:, : len(sizes)]
 
     def _best_curves(self, view: View, ids: Ints, sizes: Sizes, limits: Range) -> list[Curve]:
-        """Return the speed-up curves of jobs with this batch range."""
+        """Return one curve per job with this batch range: speed-up and batch size on each shape.
+
+        Shapes have their best batch sizes if batches are elastic, otherwise the job's fixed one.
+        The speed-up is always over one GPU at its best batch size.
+        """
         low, high = limits
         tried, count = _with_single_gpus(sizes), len(sizes)
         ends_and_middle = [
@@ -186,7 +193,10 @@ class Scalability:
     def _best_batches(
         self, view: View, job: JobId, shape_of: Mapping[Key, Shape], limits: Range
     ) -> list[Best]:
-        """Return the best throughput and batch size of a job on each shape; cached."""
+        """Return (rate, batch size) of the best batch on each shape; (0, 0) if it cannot run.
+
+        Jobs with equal keys share cached results. A full cache is cleared first.
+        """
         if self._cached_bests and len(self._cached_bests) + len(shape_of) > _MAX_CACHED:
             self._cached_bests.clear()
         bests = self._valid_cached(view, job, shape_of)
@@ -216,9 +226,10 @@ class Scalability:
     def _valid_cached(
         self, view: View, job: JobId, shape_of: Mapping[Key, Shape]
     ) -> dict[Key, Best]:
-        """Return the cached best batch sizes that also hold for this job.
+        """Return the cached best batch sizes that hold for this job too.
 
-        The best batch size of another job may not fit into the memory of this one.
+        These are those with exactly the same rate for this job, and those where no batch works. The
+        best batch size of another job may not fit into the memory of this one.
         """
         cached = {
             key: best for key in shape_of if (best := self._cached_bests.get(key)) is not None
@@ -228,7 +239,7 @@ class Scalability:
         return {key: best for key, best in cached.items() if not best[1] or best[0] == next(rates)}
 
     def _fixed_batch(self, job: JobId, limits: Range) -> int:
-        """Return the batch size of a job that is fixed at submission."""
+        """Return the lowest, highest or randomly drawn batch size of the range, as `batch` says."""
         low, high = limits
         if self._batch == "random":
             return low + floor(self._drawn[job] * (high - low + 1))
@@ -259,7 +270,7 @@ def candidates(gpus: int, low: int, high: int) -> list[int]:
 
 
 def _rates_at_batch(view: View, job: JobId, sizes: Sizes, batch: int) -> Floats:
-    """Return the rates of a job on shapes with one batch size."""
+    """Return the estimated rate of a job on each shape, all with one batch size."""
     rates: Floats = view.estimates.rates(
         np.array([job]), [_with_batch(shape, batch) for shape in sizes]
     )[0]
@@ -267,7 +278,7 @@ def _rates_at_batch(view: View, job: JobId, sizes: Sizes, batch: int) -> Floats:
 
 
 def _batch_range(view: View, job: JobId) -> Range | None:
-    """Return the range of whole batch sizes of a job; None without one."""
+    """Return the (low, high) batch sizes of a job, rounded inward; None if either is missing."""
     low, high = view.one("min_batch", job), view.one("max_batch", job)
     if isnan(low) or isnan(high):
         return None
@@ -281,7 +292,7 @@ def _with_batch(shape: Shape, batch: int) -> Shape:
 
 
 def _gpu_type_index(shape: Shape) -> int:
-    """Return the index of the GPU type of a shape."""
+    """Return the index of the first GPU type of which a shape has GPUs."""
     return next(at for at, gpus in enumerate(shape.gpus) if gpus)
 
 
@@ -431,7 +442,7 @@ class DpElastic(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """Every interval, and only then."""
+        """Decide every `every_s`, and not at arrivals, finishes or changes of capacity."""
         return Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=self.every_s)
 
     def remarks(self) -> tuple[str, ...]:
@@ -453,7 +464,7 @@ class DpElastic(Allocator):
         return tuple(notes)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the next decision or by the sizes chosen."""
+        """Explain a wait by the next decision or the sizes chosen; without GPUs by room."""
         now_s = decided.view.now_s
         if not decided.wants(job):
             return room_reason(decided, job)
@@ -466,7 +477,10 @@ class DpElastic(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Admit jobs, choose their sizes, and place them."""
+        """Admit jobs, choose their sizes and batch sizes, place them, and reject some.
+
+        Returns an empty plan unless jobs or nodes changed, or a job missed its size last time.
+        """
         self._jsa.feed(view)
         self._choices.jobs += len(view.delta.arrived)
         for job in view.delta.finished:
@@ -488,7 +502,10 @@ class DpElastic(Allocator):
         )
 
     def _reject_jobs(self, view: View, sizes: Mapping[JobId, int]) -> frozenset[JobId]:
-        """Return the jobs to reject: impossible ones, and with ``drop`` those not admitted."""
+        """Return and forget jobs to reject: impossible ones, and with ``drop`` unadmitted ones.
+
+        Only impossible jobs count in the remark on jobs turned away.
+        """
         refused = self._menu.impossible_jobs
         self._turned_away += len(refused)
         if self.mode == "drop":
@@ -503,7 +520,7 @@ class DpElastic(Allocator):
         return refused
 
     def _tuning(self, job: JobId, size: int) -> Tuning:
-        """Return the batch size of a job at a number of GPUs."""
+        """Return the tuning with a job's batch size at a number of GPUs of its GPU type."""
         return self._jsa.tuning(job, size, self._gpu_type_index[job])
 
 
@@ -526,7 +543,11 @@ class _Admission:
         self.notes: dict[str, float] = {"objective": 0.0, "least_gpus": 0.0, "admitted": 0.0}
 
     def choose(self, market: Market) -> Mapping[JobId, int]:
-        """Admit jobs of a market and choose their sizes."""
+        """Admit waiting jobs; return the units per job that maximize the sum of speed-ups.
+
+        Running jobs always keep at least their smallest size. Also adds to the notes and records
+        the GPU type of each job.
+        """
         self._choices.note_options((*market.running, *market.waiting))
         admitted = self._admit(
             market.waiting, market.capacity - sum([option.sizes[0] for option in market.running])
@@ -545,7 +566,10 @@ class _Admission:
         return {option.job: option.sizes[at] for option, at in zip(options, best.at, strict=True)}
 
     def _admit(self, waiting: Sequence[SizeOptions], free: int) -> list[SizeOptions]:
-        """Return the waiting jobs with room for their smallest sizes."""
+        """Return waiting jobs while their smallest sizes fit together into the free units.
+
+        Stops at the first that does not fit, or with ``drop`` skips it.
+        """
         admitted = []
         for option in waiting:
             if option.sizes[0] <= free:
@@ -556,7 +580,7 @@ class _Admission:
         return admitted
 
     def _add_to_notes(self, objective: float, options: list[SizeOptions], admitted: int) -> None:
-        """Add the figures of one market to the notes."""
+        """Add a market's objective, smallest sizes and number of admitted jobs to the notes."""
         self.notes["objective"] += objective
         self.notes["least_gpus"] += sum([option.sizes[0] for option in options])
         self.notes["admitted"] += admitted
@@ -565,7 +589,10 @@ class _Admission:
 def _count_misses(
     view: View, sizes: Mapping[JobId, int], changes: Mapping[JobId, Grant | None]
 ) -> int:
-    """Return the number of jobs that did not get their chosen size."""
+    """Return the number of jobs with other worker GPUs than their chosen size.
+
+    A job without a change counts with the grant it holds.
+    """
     held = view.grants
     return sum(
         [size != _worker_gpus(changes.get(job, held.get(job))) for job, size in sizes.items()]

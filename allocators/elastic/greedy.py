@@ -153,7 +153,7 @@ class GreedyElastic(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """Every period, and after events if `events` is set."""
+        """Decide every `every_s`, and also at events if `events` is set."""
         return Cadence(
             on_arrival=self.events,
             on_finish=self.events,
@@ -179,7 +179,7 @@ class GreedyElastic(Allocator):
         )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the next decision or by the sizes chosen."""
+        """Explain a wait by the next decision or the sizes chosen; without GPUs by room."""
         now_s = decided.view.now_s
         if not decided.wants(job):
             return room_reason(decided, job)
@@ -190,7 +190,10 @@ class GreedyElastic(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Choose sizes in every market and place the jobs."""
+        """Choose sizes in every market, place the jobs, and refuse impossible ones.
+
+        Returns an empty plan if jobs and nodes are as at the last plan, and that changed nothing.
+        """
         self._choices.jobs += len(view.delta.arrived)
         if not self._menu.feed(view) and self._is_settled:
             return EMPTY
@@ -202,7 +205,7 @@ class GreedyElastic(Allocator):
         return Plan(changes, refuse=self._menu.impossible_jobs, notes={"idle_gpus": sum(idle)})
 
     def _choose(self, market: Market, idle: list[int]) -> dict[JobId, int]:
-        """Return the units of each job of a market by the variant of the policy."""
+        """Return the units per job of a market by the variant; append its idle GPUs to `idle`."""
         self._choices.note_options((*market.running, *market.waiting))
         division = UnitDivision(market)
         division.start(reclaim=self.variant != "sticky")
@@ -230,13 +233,13 @@ class UnitDivision:
         self.free = market.capacity - sum([option.held for option in market.running])
 
     def units(self) -> dict[JobId, int]:
-        """Return the units of each job that runs."""
+        """Return the units now assigned to each running or started job."""
         return {job: option.sizes[self._step[job]] for job, option in self._options.items()}
 
     def start(self, *, reclaim: bool) -> None:
         """Start waiting jobs at their smallest size, in order, up to the first without room.
 
-        With `reclaim` the largest jobs shrink to make room.
+        With `reclaim` the largest jobs shrink to make room, but only if that makes room enough.
         """
         spare = (
             sum([option.held - option.sizes[0] for option in self._options.values()])
@@ -263,7 +266,7 @@ class UnitDivision:
             self._options[option.job], self._step[option.job] = option, 0
 
     def grow(self) -> None:
-        """Give idle units to the job with the largest gain, one step of sizes at a time."""
+        """Give idle units, one step of sizes at a time, to the job that gains most per unit."""
         gains: list[tuple[float, JobId]] = []
         for option in self._options.values():
             self._push_gain(option, gains)
@@ -286,7 +289,7 @@ class UnitDivision:
             self._step[job] = last
 
     def _push_gain(self, option: SizeOptions, gains: list[tuple[float, JobId]]) -> None:
-        """Add the gain of a job's next larger size to the heap."""
+        """Push a job's gain per unit from its next larger size on the heap, if it is positive."""
         sizes, rates, step = option.sizes, option.rates, self._step[option.job]
         if step + 1 < len(sizes):
             gain = (rates[step + 1] - rates[step]) / rates[0] / (sizes[step + 1] - sizes[step])
@@ -294,7 +297,10 @@ class UnitDivision:
                 heappush(gains, (-gain, option.job))
 
     def _shrink(self, largest: list[tuple[int, int]]) -> int:
-        """Shrink the largest job by one step and return the units released."""
+        """Shrink the largest job of the heap by one size step and return the units released.
+
+        The job returns to the heap unless it is at its smallest size.
+        """
         _, at = heappop(largest)
         option = self._options[-at]
         step = self._step[-at] = self._step[-at] - 1

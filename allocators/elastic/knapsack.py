@@ -80,7 +80,7 @@ def _clearing_price(worth: Floats, units: Floats, capacity: int) -> float:
 
 
 def _units_at_price(worth: Floats, units: Floats, price: float) -> float:
-    """Return the units used if every job takes its best size at this price."""
+    """Return the units used if every job takes its best size at this price; ties: smallest."""
     net = worth - price * units
     return float(np.where(net == net.max(axis=1)[:, None], units, inf).min(axis=1).sum())
 
@@ -191,7 +191,7 @@ class _Job(NamedTuple):
 def _job_options(
     sizes: Sequence[int], levels: Sequence[Values], job: int, places: list[int]
 ) -> _Job:
-    """Return a job with the units and values of its allowed sizes."""
+    """Return a job's allowed size indices with their units and their values on every level."""
     units = [sizes[at] if at >= 0 else 0 for at in places]
     return _Job(places, units, [_size_values(levels, job, at) for at in places])
 
@@ -215,12 +215,15 @@ def _round_to_grid(values: Values) -> list[list[float]]:
 
 
 def _best_place(levels: Sequence[Values], job: int, places: Sequence[int]) -> int:
-    """Return the size index with the best values for a job."""
+    """Return the size index with the best values for a job, compared level by level."""
     return max(places, key=lambda at: _size_values(levels, job, at))
 
 
 def _solve_table(jobs: Sequence[_Job], capacity: int, levels: int) -> list[int]:
-    """Return the best size indices of jobs by dynamic programming, block by block."""
+    """Return the best size index per job within the capacity, by dynamic programming.
+
+    The table is filled block by block and again on the way back.
+    """
     block = max(_MIN_ROWS, _MAX_CELLS // (levels * (capacity + 1)))
     starts = range(0, len(jobs), block)
     firsts = [np.zeros((levels, capacity + 1))]
@@ -237,7 +240,7 @@ def _solve_table(jobs: Sequence[_Job], capacity: int, levels: int) -> list[int]:
 
 
 def _fill_table(jobs: Sequence[_Job], first: Floats) -> Floats:
-    """Fill a block of rows of the table on all levels.
+    """Return a block of table rows: the best values by units used, on all levels.
 
     The next level decides between choices that are equal on one.
     """
@@ -263,7 +266,7 @@ def _fill_table(jobs: Sequence[_Job], first: Floats) -> Floats:
 
 
 def _step_back(job: _Job, before: Floats, row: Floats, left: int) -> tuple[int, int]:
-    """Return a job's size index in the table, and the units left for earlier jobs."""
+    """Return the size index that gave a job's table entry, and the units left before it."""
     goal = row[:, left]
     for place, size, values in zip(job.places, job.units, job.values, strict=True):
         # The same sum filled the table, so equality is exact.

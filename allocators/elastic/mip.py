@@ -301,7 +301,7 @@ class MipElastic(Allocator):
 
     @property
     def _beyond_dp(self) -> list[str]:
-        """Parameters that the exact dynamic program does not support."""
+        """Return the set parameters, as text, that the exact dynamic program does not support."""
         unsupported = {
             "fifo_admission": self.fifo_admission,
             f"max_changes={self.max_changes}": self.max_changes >= 0,
@@ -311,12 +311,12 @@ class MipElastic(Allocator):
 
     @property
     def _is_exact(self) -> bool:
-        """Whether the exact dynamic program solves the choice."""
+        """Return True if the exact dynamic program solves the choice, False for a solver."""
         return self.solver == "dp" or (self.solver == "auto" and not self._beyond_dp)
 
     @property
     def cadence(self) -> Cadence:
-        """Every interval, and at every event if `events` is set."""
+        """Decide every `every_s`, and also at events if `events` is set."""
         return Cadence(
             on_arrival=self.events,
             on_finish=self.events,
@@ -336,7 +336,7 @@ class MipElastic(Allocator):
         return tuple(notes)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the next decision or by the sizes chosen."""
+        """Explain a wait by the next decision or the sizes chosen; without GPUs by room."""
         now_s = decided.view.now_s
         if not decided.wants(job):
             return room_reason(decided, job)
@@ -347,7 +347,11 @@ class MipElastic(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Choose the sizes of all jobs and place them."""
+        """Choose the sizes of all jobs, place them, and refuse impossible ones.
+
+        Also records the first start of each job that starts. Returns an empty plan without active
+        jobs.
+        """
         self._menu.feed(view)
         self._choices.jobs += len(view.delta.arrived)
         self._worth.forget(view.delta.finished)
@@ -368,7 +372,11 @@ class MipElastic(Allocator):
         self._choices.note_options(options)
 
     def _divide(self, view: View) -> tuple[_Optimization, dict[JobId, int]]:
-        """Choose the sizes in all markets; with ``fifo_admission`` repeat until the order holds."""
+        """Choose the sizes in all markets; with ``fifo_admission`` repeat until the order holds.
+
+        Returns the last optimization, which has the notes, and the units per job. Each repetition
+        offers only the waiting jobs up to the one that was passed.
+        """
         last: JobId | None = None
         while True:
             turn = _Optimization(self, view, self._worth, self._solvers)
@@ -408,7 +416,10 @@ class _Optimization:
             self.notes["first_slot"] = 0.0
 
     def choose(self, market: Market) -> Mapping[JobId, int]:
-        """Choose the size of every job of a market."""
+        """Return the units per job of a market (0 = none); count resized jobs in the notes.
+
+        Resized jobs also reduce the number of changes left for later markets.
+        """
         options = [*market.running, *market.waiting]
         self._policy.note_options(options)
         offers = [self._worth.evaluate_job(self._view, option) for option in options]
@@ -430,7 +441,7 @@ class _Optimization:
     def _choose_one_slot(
         self, market: Market, options: Sequence[SizeOptions], offers: Sequence[JobValues]
     ) -> list[int]:
-        """Solve the choice over one slot and return the index of each job's size."""
+        """Return each job's size index over one slot (-1 = none); add to the notes."""
         worth = values(self._policy.objective, offers, self._policy.lookahead_s)
         program = self._size_program(market, options, offers, in_steps(worth, self._policy.gap))
         if self._solvers is None:
@@ -453,7 +464,7 @@ class _Optimization:
     def _choose_slots(
         self, market: Market, options: Sequence[SizeOptions], offers: Sequence[JobValues]
     ) -> list[int]:
-        """Solve the choice over several slots; return the index of each job's first size."""
+        """Return each job's size index in the first of several slots (-1 = none); add to notes."""
         policy = self._policy
         first = [progress(offer, policy.slot_s) for offer in offers]
         later = [progress(offer._replace(pause_s=0.0), policy.slot_s) for offer in offers]
@@ -482,7 +493,10 @@ class _Optimization:
         offers: Sequence[JobValues],
         worth: Sequence[Sequence[float]],
     ) -> SizeProgram:
-        """Return the program of a market with its tie-breaks."""
+        """Return the program of a market with these values of sizes, and with its tie-breaks.
+
+        A job may get nothing if it waits, or if ``preempt_to_zero`` is set and it may be stopped.
+        """
         optional = [
             not option.held or (self._policy.preempt_to_zero and not option.fixed)
             for option in options

@@ -128,7 +128,7 @@ class _Model(NamedTuple):
     scale: float = 1.0
 
     def set_objective(self, values: Values) -> float:
-        """Set the objective to these values of the first slot; return their scale."""
+        """Set the objective to these values of the first slot; return the scale applied."""
         terms, scale = self._scaled_terms(values)
         self.problem.setObjective(LpAffineExpression(terms))
         return scale
@@ -183,7 +183,7 @@ def solve(program: SizeProgram | Horizon, solvers: Solvers) -> SolvedSizes:
 
 
 def _solve_one_slot(program: SizeProgram, solvers: Solvers) -> SolvedSizes:
-    """Solve a program over one slot with its tie-breaks."""
+    """Solve a program over one slot, break ties, and return the chosen sizes."""
     model = _build_one_slot(
         program,
         [
@@ -216,7 +216,7 @@ def _solve_one_slot(program: SizeProgram, solvers: Solvers) -> SolvedSizes:
 
 
 def _solve_slots(horizon: Horizon, solvers: Solvers) -> SolvedSizes:
-    """Solve a program over several slots with its tie-breaks."""
+    """Solve a program over several slots, break ties, and return sizes of the first slot."""
     model, ties = _build_slots(horizon), horizon.program.ties
     name, gap = solvers.solve(model.problem, ahead=True)
     at, reached = model.places(), float(pulp.value(model.problem.objective) or 0.0)
@@ -240,7 +240,11 @@ def _break_ties(
     levels: list[Values],
     run: Callable[[LpProblem, float], object],
 ) -> list[int]:
-    """Improve a choice on each tie-break level without a loss on earlier levels."""
+    """Return a choice that is solved again on each tie-break level without earlier losses.
+
+    Skips levels of zeros. Stops with the last choice if a solver answers one that loses on an
+    earlier level.
+    """
     for values in ties:
         if not any(map(any, values)):
             continue
@@ -406,7 +410,7 @@ def _add_constraints(problem: LpProblem, program: SizeProgram, rows: Sequence[Ro
 
 
 def _useful_places(sizes: Sequence[int], values: Sequence[float], held: int) -> list[int]:
-    """Return the indices of sizes that are better than every smaller one.
+    """Return the indices of sizes with a better value than every smaller size.
 
     The present size is always one of them, because keeping it is no change.
     """
@@ -419,7 +423,7 @@ def _useful_places(sizes: Sequence[int], values: Sequence[float], held: int) -> 
 
 
 def _add_binary(problem: LpProblem, letter: str, job: int, place: int) -> LpVariable:
-    """Add a binary variable for a size of a job."""
+    """Add a binary variable to the problem, named by letter, job and size index; return it."""
     return problem.add_variable(f"{letter}_{job:0{_WIDTH}d}_{place:0{_WIDTH}d}", 0, 1, LpInteger)
 
 
@@ -431,7 +435,7 @@ def _add_constraint(
 
 
 def _scale_factor(coefficients: Sequence[float]) -> float:
-    """Return the factor that scales the greatest coefficient to `_MAX_COEFFICIENT`."""
+    """Return the factor that scales the greatest coefficient to `_MAX_COEFFICIENT`, or 1."""
     most = max(map(abs, coefficients), default=0.0)
     return _MAX_COEFFICIENT / most if most > 0 else 1.0
 
@@ -446,7 +450,10 @@ class _Solver(NamedTuple):
 
 
 def _highs(gap: float, ahead: bool, step: float) -> Any:
-    """Return HiGHS with the settings for a program over one or several slots."""
+    """Return a HiGHS solver for one slot, or with `ahead` for several slots; single-threaded.
+
+    `gap` is relative; the absolute gap is half a step.
+    """
     # Over one slot presolve and the two heuristics cost more time than they save; over several
     # slots they pay. See benchmarks/elastic.py.
     settings: dict[str, Any] = {
@@ -463,7 +470,7 @@ def _highs(gap: float, ahead: bool, step: float) -> Any:
 
 
 def _cbc(gap: float, ahead: bool = False, step: float = 0.0) -> Any:
-    """Return the CBC bundled with PuLP, or the one on the path."""
+    """Return the CBC solver bundled with PuLP if available, otherwise the one on the path."""
     del ahead
     # PULP_CBC_CMD is deprecated, but not its binary; without that, a `cbc` on the path is used.
     settings: dict[str, Any] = {
@@ -477,7 +484,7 @@ def _cbc(gap: float, ahead: bool = False, step: float = 0.0) -> Any:
 
 
 def _gap_of_highs(problem: LpProblem, gap: float) -> float:
-    """Return the relative gap that HiGHS has proven."""
+    """Return the relative gap that HiGHS has proven; 0 without integer variables."""
     del gap
     return (
         float(problem.solverModel.getInfo().mip_gap) if problem.isMIP() else 0.0
@@ -536,7 +543,7 @@ class Solvers:
 
     @property
     def _advice(self) -> str:
-        """What the user can do if no solver works."""
+        """Return a sentence on what the user can do if no solver works."""
         other = (
             "choose solver=dp (which keeps no fifo_admission, no max_changes and looks ahead over"
             " one period)"
@@ -548,9 +555,10 @@ class Solvers:
         )
 
     def solve(self, problem: LpProblem, step: float = 0.0, *, ahead: bool) -> tuple[str, float]:
-        """Solve a problem; return the title of the solver and the proven gap.
+        """Solve with the first solver that succeeds; return its title and the proven gap.
 
-        If the objective is a multiple of `step`, the problem is solved to the optimum.
+        Counts programs and failures for the remarks. If the objective is a multiple of `step`, the
+        problem is solved to the optimum.
 
         Raises
         ------

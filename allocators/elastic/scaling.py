@@ -211,6 +211,8 @@ class Menu:
     ) -> dict[JobId, int]:
         """Choose sizes in every market, in the order of GPU types, and return them.
 
+        Also sets `impossible_jobs`: the waiting GPU jobs without a possible size.
+
         A waiting job that gets no size in one market is offered in the next.
 
         Parameters
@@ -284,7 +286,10 @@ class Menu:
         return Reason(f"{rule}: {{holders:jobs}} got {{held:gpus}}, {room}", values)
 
     def first_passed_job(self, view: View, shares: Mapping[JobId, int]) -> JobId | None:
-        """Return the first waiting job without a size before one that starts, or None."""
+        """Return the earliest waiting job without units before one that starts, or None.
+
+        Jobs without a possible size do not count.
+        """
         first: JobId | None = None
         for job in view.waiting.ids.tolist():
             if shares.get(job, 0):
@@ -295,7 +300,10 @@ class Menu:
         return None
 
     def _add_jobs(self, view: View, jobs: Collection[JobId]) -> None:
-        """Add new jobs with their sizes and rates; rebuild the areas if needed."""
+        """Add the size options of new jobs; if the areas change, of all jobs again.
+
+        Now and then deletes the records of jobs that are no longer active.
+        """
         offers, demand = self._offers, view.demand
         if len(offers) > 2 * len(jobs) + _JOBS_PER_CALL:  # refused jobs are not reported
             active = set(jobs)
@@ -312,7 +320,7 @@ class Menu:
             self._estimate_sizes(view, at, new)
 
     def _estimate_sizes(self, view: View, at: int, jobs: Iterable[JobId]) -> None:
-        """Estimate the rates of jobs in an area at each of their sizes."""
+        """Store the size options of jobs in an area: the sizes with an estimated rate above 0."""
         sizes_of = {job: sizes for job in jobs if (sizes := self._sizes(view, job, at))}
         union = np.array(
             sorted({size for sizes in set(sizes_of.values()) for size in sizes}),
@@ -337,7 +345,7 @@ class Menu:
                     )
 
     def _shape(self, view: View, at: int, units: int) -> Shape:
-        """Return the shape of a number of units in an area."""
+        """Return the GPUs by type, on the fewest nodes, of a number of units in an area."""
         area = self._areas.all[at]
         gpus = units * area.unit
         return Shape(
@@ -346,7 +354,10 @@ class Menu:
         )
 
     def _sizes(self, view: View, job: JobId, at: int) -> tuple[int, ...]:
-        """Return the admissible sizes of a job in an area; cached."""
+        """Return the sizes in units that a job may have in an area, ascending; cached.
+
+        Empty if the job requests no GPUs or cannot use the area.
+        """
         demand, area = view.demand(job), self._areas.all[at]
         if not demand.gpus or not set(demand.pools).intersection(area.pools):
             return ()
@@ -383,7 +394,11 @@ class Menu:
         return held
 
     def _read_grant(self, view: View, job: JobId, grant: Grant) -> _HeldSize:
-        """Return the area and present size of a running job's grant."""
+        """Return the area and present size of a running job's grant.
+
+        The size is fixed if the job is not preemptible or spans areas. There is no option if a node
+        is outside all areas.
+        """
         held = gpus_by_node(grant)
         areas = self._areas.area_indices(held)
         if not areas or NOWHERE in areas:
@@ -488,7 +503,7 @@ class Menu:
     def _shrink_or_stop(
         self, resizing: _Resizing, grant: Grant, option: SizeOptions, units: int
     ) -> None:
-        """Stop a job, shrink it, or change its tuning."""
+        """Stop a job at 0 units, shrink it, or at its present size update its tuning."""
         view, job = resizing.view, option.job
         if not units:
             view.room.give(grant)
@@ -503,7 +518,7 @@ class Menu:
             resizing.set_grant(job, grant, units)
 
     def _start(self, resizing: _Resizing, job: JobId, units: int) -> bool:
-        """Place a waiting job at the largest possible size; return True if it started."""
+        """Place a waiting job at the largest size up to `units` that fits; return True if any."""
         at = self._area_of_start[job]
         for size in reversed([size for size in self._offers[job][at].sizes if size <= units]):
             grant = self._placer.find(
@@ -515,7 +530,7 @@ class Menu:
         return False
 
     def _grow(self, resizing: _Resizing, job: JobId, units: int) -> None:
-        """Grow a running job as far as possible."""
+        """Grow a running job to the largest size up to `units` that fits, or update its tuning."""
         grant, at, option = self._held[job]
         assert option is not None, "only jobs in a market can grow"
         sizes = [size for size in reversed(option.sizes) if option.held < size <= units]

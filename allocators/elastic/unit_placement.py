@@ -58,7 +58,7 @@ class Areas:
         self.all: tuple[Area, ...] = ()
 
     def add_pools(self, view: View, pools: set[tuple[int, ...]]) -> bool:
-        """Add sets of pools that jobs may use; return True if the areas changed."""
+        """Add sets of pools that jobs may use; return True if one is new and areas were rebuilt."""
         if pools <= self._pool_sets:
             return False
         self._pool_sets |= pools
@@ -189,7 +189,10 @@ class UnitPlacer:
         self._resized: dict[tuple[int, int, int, tuple[int, ...]], Demand] = {}
 
     def demand(self, view: View, demand: Demand, gpus: int, area: Area) -> Demand:
-        """Return the demand for another number of GPUs in an area; cached."""
+        """Return the demand for another number of GPUs, in the area's pools only; cached.
+
+        With whole nodes, cores and memory are capped at the GPUs' share of a node.
+        """
         key = (demand.key, gpus, area.unit, area.pools)
         resized = self._resized.get(key)
         if resized is None:
@@ -223,7 +226,7 @@ class UnitPlacer:
     def find(
         self, view: View, demand: Demand, units: int, area: Area, own: Iterable[int] = ()
     ) -> Grant | None:
-        """Reserve nodes for a number of units, or return None.
+        """Reserve nodes for a number of units and return the grant, or None if they do not fit.
 
         Whole nodes are taken from its `own` nodes first.
         """
@@ -245,7 +248,7 @@ class UnitPlacer:
     def shrink(
         self, view: View, demand: Demand, grant: Grant, units: int, area: Area
     ) -> Grant | None:
-        """Release all but some units of a job, on its own nodes; None if that fails.
+        """Return a job's grant of only `units`, on its own nodes; None if that is impossible.
 
         On failure nothing is released.
         """
@@ -286,7 +289,7 @@ class UnitPlacer:
         return None
 
     def _cap_by_node(self, view: View, demand: Demand, area: Area) -> Demand:
-        """Limit the cores and memory of a demand to its share of the nodes."""
+        """Return the demand with cores and memory capped at its GPUs' share of a whole node."""
         # A request of one GPU with half the cores of a node does not become eight times that when
         # the job gets the whole node.
         nodes = [
@@ -317,7 +320,7 @@ def gpus_by_node(grant: Grant) -> dict[int, int]:
 
 
 def _unused_nodes(room: FreeResources, pools: Iterable[int], area: Area) -> Iterator[int]:
-    """Yield the unused nodes of an area in these pools."""
+    """Yield the unused nodes of an area in these pools, pool by pool."""
     for pool in pools:
         nodes, mask = room.pools[pool].nodes, room.masks[pool][area.unit] & area.whole[pool]
         while mask:
@@ -346,9 +349,9 @@ def _take_whole_nodes(
 
 
 def _fewest_spots(own: Mapping[int, int], need: int) -> dict[int, int]:
-    """Choose replicas on as few of these nodes as possible.
+    """Return the replicas per node, on as few of these nodes as possible.
 
-    The rest comes from the node with the fewest to spare.
+    The last replicas go to the node with the least room that holds them.
     """
     spots: dict[int, int] = {}
     left = sorted((-fit, node) for node, fit in own.items())

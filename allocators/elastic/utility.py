@@ -72,7 +72,10 @@ class Utility:
         self._waited_s.setdefault(job, self._wait_s(view, job))
 
     def evaluate_job(self, view: View, option: SizeOptions) -> JobValues:
-        """Return the weight, times to completion and speeds of a job at its sizes."""
+        """Return the weight, times to completion and speeds of a job at its sizes.
+
+        Under ``total`` it also records the whole work of a job when first seen.
+        """
         job, left = option.job, view.one("remaining_work", option.job)
         grant = view.grants[job] if option.held else None
         # The nodes of another size are not known yet, so a restart in place is assumed.
@@ -89,7 +92,10 @@ class Utility:
         )
 
     def _weight(self, view: View, option: SizeOptions) -> float:
-        """Return the fairness weight of a job: 1 + phi times the hours it waited."""
+        """Return the fairness weight of a job: 1 + phi x hours from submission to first start.
+
+        A running job without a recorded start counts as not having waited.
+        """
         if not self._phi:
             return 1.0
         waits_s = self._waited_s.get(option.job)
@@ -98,7 +104,7 @@ class Utility:
         return 1.0 + self._phi * waits_s / _HOUR_S
 
     def _wait_s(self, view: View, job: JobId) -> float:
-        """Return the seconds since the submission of a job that has never started."""
+        """Return the seconds since the submission of a job; 0 if it has run before."""
         # A job started earlier by another policy has no known first start: it counts as not having
         # waited.
         return 0.0 if view.one("served_gpu_s", job) else view.now_s - view.one("arrival_s", job)
@@ -198,7 +204,7 @@ def in_steps(numbers: Sequence[Sequence[float]], gap: float) -> list[list[float]
 def ties(
     offers: Sequence[JobValues], options: Sequence[SizeOptions], window_s: float
 ) -> list[list[list[float]]]:
-    """Return the tie-breaking values: progress per second, fewest changes, submission order.
+    """Return three tie-break levels: progress per second, unchanged sizes, submission order.
 
     Parameters
     ----------

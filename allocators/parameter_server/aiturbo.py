@@ -186,7 +186,7 @@ class AITurbo(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """A call after every event, and at intervals."""
+        """Decide after every event, and every `interval_s`."""
         return Cadence(every_s=self.interval_s)
 
     def remarks(self) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ class AITurbo(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Resize jobs at the end of an interval, rank all jobs, and run the best."""
+        """Resize predictable jobs at the end of an interval, rank all jobs, and run the first."""
         self._forget(view.delta.finished)
         self._jobs += len(view.delta.arrived)
         ids = view.active.ids
@@ -228,7 +228,7 @@ class AITurbo(Allocator):
         return Plan(changes) if changes else EMPTY
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the rank of a job and the jobs before it that run."""
+        """Explain a wait by the rank of a job and the number of jobs before it that run."""
         place = self._ranking.index(job) if job in self._ranking else len(self._ranking)
         better = [one for one in self._ranking[:place] if one in decided.grants]
         need = "service and remaining need" if job in self._predictable_jobs else "service received"
@@ -260,7 +260,10 @@ class AITurbo(Allocator):
                 self._moves += self._sizes[job] != now
 
     def _best_size(self, view: View, job: JobId, now: Size) -> Size:
-        """Return the best neighboring size of a job, or its present size."""
+        """Return the size with one replica more or less that needs least, or the present size.
+
+        With `hysteresis` a size must save 5 %.
+        """
         least, most = self._staff.size_range(view, job)
         workers, servers = now
         near = (
@@ -283,7 +286,7 @@ class AITurbo(Allocator):
         return moves[best] if need < worth * self._need_per_work(view, job, now) else now
 
     def _size(self, view: View, job: JobId) -> Size:
-        """Return the present or chosen size of a job."""
+        """Return the last chosen size of a job; at first its held or requested size, recorded."""
         size = self._sizes.get(job)
         if size is None:
             grant = view.grants.get(job)
@@ -293,7 +296,7 @@ class AITurbo(Allocator):
         return size
 
     def _need_per_work(self, view: View, job: JobId, size: Size) -> float:
-        """Return core-equivalents x seconds per unit of work at a size."""
+        """Return core-equivalents x seconds per unit of work at a size; inf if it cannot run."""
         rate = self._staff.rate(job, size)
         demand = self._staff.demand(view.demand(job), size)
         held = demand.replicas * (self.delta * demand.gpus + demand.cpus)
@@ -302,7 +305,7 @@ class AITurbo(Allocator):
         return held / rate if rate > 0 else np.inf
 
     def _remaining_needs(self, view: View, ids: Ints, remaining: Floats) -> Floats:
-        """Return the remaining resource need of jobs."""
+        """Return the remaining resource need of each job, in core-equivalents x seconds."""
         per_work = [self._need_per_work(view, job, self._size(view, job)) for job in ids.tolist()]
         need: Floats = remaining * np.array(per_work)
         return need
@@ -311,7 +314,10 @@ class AITurbo(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _rank_jobs(self, view: View, predictable: np.ndarray, need: Floats) -> list[JobId]:
-        """Return the jobs by level of the feedback queue, then by score."""
+        """Return the jobs by level of the feedback queue, then by score.
+
+        With `hysteresis` running jobs go before waiting ones of their level.
+        """
         table = view.active
         # Rounded, so that sums that differ only by their order of summation tie.
         attained = (self.delta * table.served_gpu_s + table.served_cpu_s).round(6)
@@ -333,7 +339,7 @@ class AITurbo(Allocator):
         return order
 
     def _acceptable_demands(self, view: View, job: JobId) -> tuple[Demand, ...]:
-        """Return the demands that a job accepts, best first."""
+        """Return the demands that a job accepts: chosen size, requested if grown, CPU workers."""
         request, size = view.demand(job), self._size(view, job)
         own = size_of(request)
         demands = [self._staff.demand(request, size)]
@@ -353,7 +359,7 @@ class AITurbo(Allocator):
 
 
 def _positions(order: Ints) -> Floats:
-    """Return the position of each element in an order."""
+    """Return the position of each element in an order, counted from 1."""
     places = np.empty(len(order))
     places[order] = np.arange(1, len(order) + 1)
     return places

@@ -92,7 +92,7 @@ class JobState:
         self.suspects, self.stays_s = frozenset(), -inf
 
     def record(self, speed: float, left: float, telemetry: Telemetry) -> None:
-        """Record the speed, remaining work and resource usage of the running job."""
+        """Record speed, resource usage and server memory of the running job, and its work left."""
         cpus, gb = telemetry.cpus, telemetry.mem_gb
         measurement = Measurement(speed, cpus["worker"], gb["worker"], cpus["server"], gb["server"])
         self.seen.append(measurement)
@@ -102,7 +102,7 @@ class JobState:
         self.memory[1:] = [(left, measurement.server_gb * self.config.servers)]
 
     def change_resources(self, config: JobResources, demand: Demand, now_s: float) -> None:
-        """Record the new resources of the running job."""
+        """Record new resources and, if workers change, the speed before; clear measurements."""
         if config.workers != self.config.workers and self.seen:
             self.before = EarlierSpeed(self.config.workers, self.seen[-1].speed)
         self.config, self.demand, self.planned_s = config, demand, now_s
@@ -126,7 +126,7 @@ class Stages(NamedTuple):
     def plan_size(
         self, case: JobState, now_s: float, left: float, limit: tuple[float, float]
     ) -> JobResources:
-        """Return the planned size of a job that was just checked.
+        """Return the planned size of a checked job: servers at first, then hot servers or workers.
 
         `left` is its remaining work, `limit` its limit of cores and GB without a history.
         """
@@ -143,7 +143,7 @@ class Stages(NamedTuple):
         )
 
     def advance(self, case: JobState, now_s: float, *, servers_move: bool) -> None:
-        """Record that a plan was carried out and move to the next stage."""
+        """Record that a plan was carried out and move to the next stage, if there is one."""
         case.planned_s = now_s
         if case.stage == PS_INITIAL or servers_move:
             case.servers_s = now_s
@@ -152,11 +152,11 @@ class Stages(NamedTuple):
         case.stage = min(case.stage + 1, PS_RUNNING)
 
     def _hot_due(self, case: JobState, now_s: float) -> bool:
-        """Return True if the servers may be checked for a lack of cores or memory."""
+        """Return True in the last stage, an hour after the last plan for servers."""
         return case.stage == PS_RUNNING and now_s >= instant(case.servers_s + _SERVERS_EVERY_S)
 
     def _servers(self, case: JobState, left: float, limit_cores: float) -> JobResources:
-        """Return the first plan for servers."""
+        """Return the first plan for servers, by history or within the limit of cores."""
         end_gb = final_gb(case.memory[0], case.memory[-1])
         if not self.brain:
             return servers_within(case.config, case.seen, limit_cores, end_gb)
@@ -169,7 +169,7 @@ class Stages(NamedTuple):
 
 
 def slow_nodes(grant: Grant, telemetry: Telemetry, below: float) -> frozenset[int]:
-    """Return the nodes of a grant with a replica below this share of healthy speed."""
+    """Return the nodes of a grant with a replica slower than share `below` of healthy speed."""
     workers, servers = grant.gangs[0]
     slow: set[int] = set()
     for part, role in ((workers, "worker"), (servers, "server")):
@@ -384,12 +384,12 @@ class DLRover(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """The cadence of the inner policy; checks of jobs are wake-ups."""
+        """Return the cadence of the inner policy; checks of jobs are wake-ups."""
         return self._inner_policy().cadence
 
     @property
     def needs(self) -> Needs:
-        """The needs of the inner policy, telemetry and remaining work."""
+        """Return the needs of the inner policy, plus telemetry, remaining work and servers."""
         reads = {"telemetry", "remaining_work"}
         reads |= {"resources"} if self.first_sizes == "estimate" else set()
         return self._inner_policy().allocator.needs | Needs(
@@ -427,7 +427,7 @@ class DLRover(Allocator):
         return Plan(changes, plan.refuse, wake_at_s, plan.notes, plan.seamless | seamless)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """Explain a wait by the planned size of a job and by the inner policy."""
+        """Explain a wait by the planned size and the inner policy; None if that has no reason."""
         cases, request = self._cases, decided.demand
         resized = decided.made_of(lambda one: cases[one].demand if one in cases else request(one))
         case, reason = cases.get(job), self._inner_policy().allocator.explain(resized, job)
@@ -444,7 +444,7 @@ class DLRover(Allocator):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Return the notes of the inner policy, and one if no job was changed."""
+        """Return the notes of the inner policy, preceded by one if no job was changed."""
         inner_notes = remarks_of(self._inner_policy().allocator)
         if not self._begun or self._differs:
             return inner_notes
@@ -471,7 +471,7 @@ class DLRover(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _begin(self, view: View) -> None:
-        """Record the jobs that already run at the first call."""
+        """Record the sized jobs that already run at the first call and schedule their checks."""
         self._begun = True
         names = view.names(self.similar)
         self._nameless = names.index("") if "" in names else -1
@@ -480,7 +480,10 @@ class DLRover(Allocator):
                 self._start_job(job, self._add_job(view, job, _config_held(grant)), view.now_s)
 
     def _update_states(self, view: View) -> None:
-        """Update the states of jobs that arrived, ended or were evicted."""
+        """Update the states of sized jobs that arrived, ended or were evicted.
+
+        Newly waiting jobs get a size and a time for halving it; finished jobs become history.
+        """
         delta, now_s = view.delta, view.now_s
         for eviction in delta.evicted:
             case = self._cases.get(eviction.job)
@@ -507,7 +510,7 @@ class DLRover(Allocator):
                 self._schedule_halving(job, self._add_job(view, job, None), now_s)
 
     def _add_job(self, view: View, job: JobId, config: JobResources | None) -> JobState:
-        """Create the state of a new job with its initial size."""
+        """Create and return the state of a new job with this or its initial size."""
         request = view.demand(job)
         code = int(view.one(self.similar, job))
         kind = (
@@ -519,7 +522,7 @@ class DLRover(Allocator):
         return case
 
     def _initial_resources(self, view: View, job: JobId, case: JobState) -> JobResources:
-        """Return the initial resources of a job."""
+        """Return a job's first resources: requested, estimated, by history, or parts of a limit."""
         requested = config_of(case.request)
         if not self.resize:
             return requested
@@ -537,7 +540,7 @@ class DLRover(Allocator):
         )
 
     def _limit(self, case: JobState) -> tuple[float, float]:
-        """Return the most cores and GB of a job without a history."""
+        """Return the most cores and GB of a job without a history; by default its request."""
         requested = config_of(case.request)
         cores = (
             requested.workers * requested.worker_cpus + requested.servers * requested.server_cpus
@@ -559,10 +562,7 @@ class DLRover(Allocator):
 
     @staticmethod
     def _clip_to_nodes(view: View, case: JobState, config: JobResources) -> JobResources:
-        """Limit the size of replicas to the usual maximum and the largest node.
-
-        A request of the user above that is still allowed.
-        """
+        """Return resources per replica up to the largest node or usual maximum, or the request."""
         nodes = [
             view.cluster.nodes[node]
             for at in case.request.pools
@@ -584,7 +584,7 @@ class DLRover(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _check_due_jobs(self, view: View) -> dict[JobId, Grant]:
-        """Check the jobs that are due and return the new grants of resized jobs."""
+        """Check the due jobs: halve waiting ones; return the new grants of resized ones."""
         due, now_s = self._due, view.now_s
         resized: dict[JobId, Grant] = {}
         while due and due[0][0] <= now_s:
@@ -609,7 +609,7 @@ class DLRover(Allocator):
         return resized
 
     def _halve_request(self, view: View, job: JobId, case: JobState) -> None:
-        """Halve the request of a job that has waited too long."""
+        """Halve the replicas' cores and memory of a job that waited too long; check it again."""
         less = halve_resources(case.config) if self.resize else case.config
         case.due_s = inf
         if less != case.config:
@@ -618,7 +618,7 @@ class DLRover(Allocator):
             self._schedule_check(job, case, view.now_s + _PATIENCE_S)
 
     def _check_job(self, view: View, job: JobId, case: JobState, held: Grant) -> Grant | None:
-        """Check a running job and return its new grant if it changes."""
+        """Check a running job for slow nodes or a due plan; return its new grant, or None."""
         speed = view.one("rate", job)
         if not speed:
             return None
@@ -653,7 +653,7 @@ class DLRover(Allocator):
     def _place_resized(
         self, view: View, job: JobId, case: JobState, held: Grant, config: JobResources
     ) -> Grant | None:
-        """Reserve and return the new grant of a running job; None if it does not fit now."""
+        """Reserve, record and return a running job's new grant; None if it does not fit now."""
         demand = self._rebuild.intern_demand(demand_of(case.request, config))
         servers = held.gangs[0].servers
         assert servers is not None
@@ -683,7 +683,7 @@ class DLRover(Allocator):
         return sub
 
     def _apply_sizing(self, view: View, job: JobId, grant: Grant | None) -> Grant | None:
-        """Record the inner policy's decision for a job and return its actual grant."""
+        """Record the inner policy's decision for a job, schedule a check, return its real grant."""
         case = self._cases.get(job)
         if case is None:
             return grant
@@ -697,14 +697,14 @@ class DLRover(Allocator):
         return real
 
     def _record_resize(self, job: JobId, real: Grant) -> Grant:
-        """Record that a running job was resized; return its new grant."""
+        """Record the actual grant of a resized job and what the inner policy sees; return it."""
         self._differs = True
         tuning = self._shown[job][1].tuning if job in self._shown else real.tuning
         self._shown[job] = real, Grant(real.gangs, tuning)
         return real
 
     def _start_job(self, job: JobId, case: JobState, now_s: float) -> None:
-        """Reset a job that starts and schedule its first check."""
+        """Reset the measurements of a job that starts and schedule its first check."""
         case.reset()
         self._schedule_check(job, case, now_s + _FIRST_LOOK_S)
 
@@ -718,7 +718,7 @@ class DLRover(Allocator):
         heappush(self._due, (case.due_s, job))
 
     def _next_s(self) -> float:
-        """Return the time of the next check of any job."""
+        """Return the time of the next check of any job, or inf; drop outdated checks."""
         due, cases = self._due, self._cases
         while due and (due[0][1] not in cases or cases[due[0][1]].due_s != due[0][0]):
             heappop(due)
@@ -726,7 +726,7 @@ class DLRover(Allocator):
 
 
 def _is_sized(demand: Demand) -> bool:
-    """Return True if a demand has servers and CPU workers, so that its job is sized."""
+    """Return True if a demand has servers and CPU workers, so that the policy sizes its job."""
     return demand.servers is not None and not demand.gpus
 
 
@@ -737,7 +737,7 @@ def _is_cpu_gang_with_servers(grant: Grant) -> bool:
 
 
 def _config_held(grant: Grant) -> JobResources:
-    """Return the workers and servers of a grant."""
+    """Return the number, cores and memory of the workers and servers of a grant."""
     workers, servers = grant.gangs[0]
     assert servers is not None, "a job that lost its servers has no configuration"
     return JobResources(

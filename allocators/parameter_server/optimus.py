@@ -142,7 +142,7 @@ class Optimus(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """A call at every interval, none at events."""
+        """Decide every `interval_s`, and not at events."""
         return Cadence(
             on_arrival=False, on_finish=False, on_capacity=False, every_s=self.interval_s
         )
@@ -157,7 +157,7 @@ class Optimus(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Choose the sizes of all jobs and place them."""
+        """Choose the sizes of all jobs and place them: shrinking, growing, then starting jobs."""
         self._staff.forget(view.delta.finished)
         self._jobs += len(view.delta.arrived)
         jobs = view.active.ids.tolist()
@@ -206,7 +206,10 @@ class Optimus(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _choose_sizes(self, view: View, jobs: list[JobId]) -> dict[JobId, Size]:
-        """Divide the cluster and return the size of each job."""
+        """Divide the cluster and return the size of each job that gets one.
+
+        Replicas are added one by one by gain until none gains or the best one does not fit.
+        """
         total = _total_in_service(view)
         remaining = dict(zip(jobs, view.active.remaining_work.tolist(), strict=True))
         left, sizes = self._first_sizes(view, jobs, total)
@@ -223,7 +226,7 @@ class Optimus(Allocator):
     def _first_sizes(
         self, view: View, jobs: Iterable[JobId], total: Amount
     ) -> tuple[Amount, dict[JobId, Size]]:
-        """Return the resources left and the first size of each job, in order of arrival.
+        """Return the resources left and the first size of each job that fits, in order of arrival.
 
         Running jobs that may only grow come first.
         """
@@ -250,7 +253,10 @@ class Optimus(Allocator):
         remaining: float,
         total: Amount,
     ) -> None:
-        """Add the best next replica of a job to the heap."""
+        """Push the best next worker or server of a job on the heap, unless its size is fixed.
+
+        It reduces the remaining time most per dominant share of the cluster.
+        """
         job, size = now
         if not view.one("preemptible", job) and job in view.grants:
             return
@@ -295,7 +301,7 @@ def _placement_key(view: View, job: JobId, size: Size) -> tuple[int, JobId]:
 
 
 def _total_in_service(view: View) -> Amount:
-    """Return the total resources of all nodes in service."""
+    """Return the total (GPUs, cores, GB) of all nodes in service."""
     used = {
         node
         for grant in view.grants.values()
@@ -317,7 +323,7 @@ def _total_in_service(view: View) -> Amount:
 
 
 def _amount(demand: Demand) -> Amount:
-    """Return the total resources of a demand."""
+    """Return the total (GPUs, cores, GB) of a demand with its servers."""
     parts = [part for part in (demand, demand.servers) if part is not None]
     return (
         sum(part.replicas * part.gpus for part in parts),

@@ -140,7 +140,7 @@ def _remaining_replicas(part: Part, wanted: Demand, avoid: Collection[int]) -> P
 
 
 def _merge_replicas(kept: Part | None, added: Part) -> Part:
-    """Return the union of kept and added replicas."""
+    """Return one part with the replicas of both, added up by node."""
     if kept is None:
         return added
     count = dict(zip(kept.nodes, kept.count, strict=True))
@@ -168,7 +168,7 @@ def fit_together(view: View, demand: Demand) -> bool:
 
 
 def _max_replicas(free: tuple[float, float], demand: Demand, wanted: int) -> int:
-    """Return how many replicas fit into these free cores and memory."""
+    """Return how many replicas, at most `wanted`, fit into these free cores and GB."""
     amounts = [(free[0], demand.cpus), (free[1], demand.mem_gb)]
     return int(min([wanted, *((have + 1e-9) // each for have, each in amounts if each)]))
 
@@ -272,7 +272,7 @@ class Staff:
         )
 
     def estimate_rates(self, view: View, jobs: Iterable[JobId]) -> None:
-        """Estimate the rates of new jobs at every size."""
+        """Store the estimated rates of new jobs at every size up to their largest."""
         new = [job for job in jobs if job not in self._rates]
         for start in range(0, len(new), _JOBS_PER_CALL):
             some = new[start : start + _JOBS_PER_CALL]
@@ -290,11 +290,11 @@ class Staff:
                 self._rates[job] = rates[row, columns[job]].reshape(most[job].workers, -1)
 
     def rate(self, job: JobId, size: Size) -> float:
-        """Return the estimated rate of a job at a size."""
+        """Return the stored rate of a job at a size."""
         return float(self._rates[job][size.workers - 1, max(size.servers - 1, 0)])
 
     def _shapes(self, view: View, job: JobId, most: Size) -> list[Shape]:
-        """Return the shapes of a job at all sizes up to the largest."""
+        """Return the shapes of a job at all sizes up to `most`, by workers, then by servers."""
         demand = view.demand(job)
         servers = range(1, most.servers + 1) if demand.servers is not None else range(1)
         sizes = [(workers, count) for workers in range(1, most.workers + 1) for count in servers]

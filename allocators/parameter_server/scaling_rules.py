@@ -101,7 +101,7 @@ PRESETS: Final[Mapping[str, RulePreset]] = {
 
 
 def config_of(demand: Demand) -> JobResources:
-    """Return the workers and servers of a demand."""
+    """Return the number, cores and memory of the workers and servers of a demand."""
     servers = demand.servers
     assert servers is not None, "a job without parameter servers has no such configuration"
     return JobResources(
@@ -136,7 +136,9 @@ def more_workers(
     alone_s: float,
     preset: RulePreset,
 ) -> JobResources:
-    """Return the next plan for workers, with a history.
+    """Return resources with the next number of workers, for a job planned with a history.
+
+    Fewer if servers are full, more if they are underused and speed has not fallen; else as now.
 
     Parameters
     ----------
@@ -211,7 +213,10 @@ def workers_within(
     before: EarlierSpeed | None,
     limit: tuple[float, float],
 ) -> JobResources:
-    """Return the plan for workers without a history, within a limit of cores and GB."""
+    """Return resources with more workers within a limit of (cores, GB); for no history.
+
+    Unchanged if the last workers gained too little, or if no more fit.
+    """
     use = max(item.server_cpus for item in seen) / now.server_cpus
     gained = 1.0
     if before is not None and before.workers != now.workers and before.speed:
@@ -263,7 +268,7 @@ _WORTH: Final = 0.2
 def hot_servers(
     now: JobResources, seen: Sequence[Measurement], *, with_history: bool
 ) -> JobResources:
-    """Return larger servers if they lack cores now, or lacked memory at every check."""
+    """Return resources with larger servers if they lack cores, or lacked memory at all checks."""
     used = max(item.server_cpus for item in seen)
     cpus = now.server_cpus
     if used > (HOT_CPU if with_history else _FULL) * cpus:
@@ -297,7 +302,7 @@ _FULL: Final = 0.9
 def after_oom(
     now: JobResources, role: str, requested: JobResources, *, watched: bool
 ) -> JobResources:
-    """Return the resources of a job after a replica of this role ran out of memory.
+    """Return more memory or servers for a job with a replica of this role out of memory.
 
     All servers of a job are equal here. If they were `watched`, none needs more than the others, so
     their number is doubled instead of their memory.
@@ -313,14 +318,14 @@ def after_oom(
 
 
 def halve_resources(now: JobResources) -> JobResources:
-    """Return half the cores and memory for a job that waits too long, with a floor per replica."""
+    """Return half the cores and memory per replica, with a floor, for a job that waits long."""
     cpus = [max(cores / 2, min(cores, _MIN_CORES)) for cores in (now.worker_cpus, now.server_cpus)]
     gb = [max(memory / 2, min(memory, _MIN_GB)) for memory in (now.worker_gb, now.server_gb)]
     return now._replace(worker_cpus=cpus[0], worker_gb=gb[0], server_cpus=cpus[1], server_gb=gb[1])
 
 
 def final_gb(first: tuple[float, float], last: tuple[float, float]) -> float:
-    """Extrapolate the memory of all servers to the end of the job.
+    """Return the memory of all servers, extrapolated to the end of the job.
 
     From two measurements (work left, GB); without growth the last value is returned.
     """
@@ -350,7 +355,7 @@ def _round_cores(cpus: float) -> float:
 
 
 def _raise_gb(now_gb: float, wanted_gb: float) -> float:
-    """Return a raised memory request, within the step and the maximum."""
+    """Return a raised memory request, by at most the step and up to the maximum; 0 stays 0."""
     return round_up_gb(min(wanted_gb, now_gb + STEP_GB, MAX_GB)) if now_gb else 0.0
 
 
@@ -420,7 +425,10 @@ class History:
         self._kinds.setdefault(kind, []).append(past)
 
     def first(self, kind: int, now_s: float) -> JobResources:
-        """Return the initial resources of a job of a kind."""
+        """Return the initial resources of a job from recent jobs of its kind, or the default.
+
+        Jobs finished more than `days` ago are deleted.
+        """
         recent = [
             past
             for past in self._kinds.get(kind, ())
@@ -433,7 +441,7 @@ class History:
 
 
 def estimated_resources(usage: Resources | None, servers: int) -> JobResources:
-    """Return the initial resources of a job from its estimated usage."""
+    """Return the initial resources of a job from its estimated usage; the default if unknown."""
     if usage is None:
         return COLD
     cpus, gb = usage.server_cpus, usage.server_gb
@@ -447,7 +455,7 @@ def estimated_resources(usage: Resources | None, servers: int) -> JobResources:
 
 
 def initial_resources(jobs: Sequence[FinishedJob]) -> JobResources:
-    """Return a single worker, and servers for the usage of these jobs."""
+    """Return resources of a single worker, and of servers for the usage of these jobs."""
     cpus = min(ceil(max(past.server_cpus for past in jobs) - 1e-9) + 4.0, MAX_CORES)
     total = 1.5 * central_mean([past.all_cpus for past in jobs])
     all_gb = max(past.all_gb for past in jobs)

@@ -66,7 +66,7 @@ class VirtualMachine:
         heappush(self._left, (work, job))
 
     def advance(self, now_s: float) -> list[tuple[float, JobId]]:
-        """Advance the clock and return (time, job) for every completed job, in order."""
+        """Advance the clock; remove completed jobs and return them as (time, job), in order."""
         complete = []
         left = self._left
         while left:
@@ -87,7 +87,7 @@ class VirtualMachine:
         return self._end_s() if self._left else inf
 
     def _end_s(self) -> float:
-        """Return when the current job completes."""
+        """Return when the first job completes: now if its work is 0 or infinite, inf at speed 0."""
         work = self._left[0][0]
         if not work or not isfinite(work):
             return self.now_s
@@ -229,7 +229,7 @@ class Asrpt(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Estimated work, and rates on few and on many nodes."""
+        """Need estimated work, and rates on few and on many nodes."""
         return Needs(RUN_TIME_NEEDS, mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
@@ -271,7 +271,10 @@ class Asrpt(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _advance_machine(self, view: View) -> VirtualMachine:
-        """Advance the virtual machine through the events since the last call; return it."""
+        """Advance the virtual machine through the events since the last call; return it.
+
+        New jobs are predicted and added to it; completed ones join the real queue.
+        """
         delta, now_s = view.delta, view.now_s
         machine = self._machine
         if machine is None:
@@ -293,7 +296,7 @@ class Asrpt(Allocator):
         return machine
 
     def _enqueue_completed(self, view: View, complete: list[tuple[float, JobId]]) -> None:
-        """Add the jobs completed by the virtual machine to the real queue."""
+        """Add jobs completed by the virtual machine to the real queue and record their order."""
         for _, job in complete:
             self._complete += 1
             self._place_of[job] = self._complete
@@ -332,7 +335,7 @@ class Asrpt(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _enqueue(self, view: View, job: JobId) -> None:
-        """Add a job to the lane of its demand in the real queue."""
+        """Add a job to the real queue, in its lane: jobs of one demand if others may pass."""
         # Without backfilling a single lane holds all jobs.
         lane = (
             (view.demand(job).key, self._is_communication_heavy(job))
@@ -342,7 +345,10 @@ class Asrpt(Allocator):
         heappush(self._lanes.setdefault(lane, []), (self._place_of[job], job))
 
     def _start(self, view: View) -> tuple[dict[JobId, Grant | None], float]:
-        """Place jobs of the real queue in order; return the grants and the next wake-up."""
+        """Reserve nodes for queued jobs in order; return the grants and the next wake-up.
+
+        A job without room blocks its lane. Records when the first job became the first.
+        """
         lanes, wake_at_s, is_first = self._lanes, inf, True
         started: dict[JobId, Grant | None] = {}
         line = [(*queue[0], lane) for lane, queue in lanes.items()]
@@ -372,17 +378,20 @@ class Asrpt(Allocator):
         return started, wake_at_s
 
     def _is_communication_heavy(self, job: JobId) -> bool:
-        """Return True if a job communicates much (``theta``)."""
+        """Return True if a job is slower by a factor of `theta` or more on one node per GPU."""
         return self._predicted[job].slowdown >= self.theta - 1e-9
 
     def _placer_for(self, job: JobId, *, is_due: bool) -> Placer:
-        """Return the placer for a job: fragments, fewest nodes, or emptiest nodes."""
+        """Return a job's placer: fragments, or if it communicates much few nodes until it is due.
+
+        A job that is due takes the emptiest nodes.
+        """
         if not self._is_communication_heavy(job):
             return self._fragments
         return self._emptiest if is_due else self._consolidated
 
     def _due_s(self, job: JobId) -> float:
-        """Return when a job that communicates much stops waiting for few nodes."""
+        """Return when a job that communicates much stops waiting for few nodes, or inf."""
         first_s = self._first_s.get(job)
         if first_s is None:
             return inf

@@ -64,12 +64,15 @@ class RunTimes:
         self._place, self._by_limit = place, by_limit
 
     def waiting_s(self, view: View, job: JobId, at: int = 0) -> float:
-        """Return the expected run time of a waiting job in one of its groups of pools."""
+        """Return a waiting job's time limit, or else its estimated run time in group `at`."""
         limit_s = self._limit_s(view, job)
         return limit_s if limit_s < inf else self._place.run_time_s(view, job, at)
 
     def remaining_s(self, view: View, job: JobId, grant: Grant) -> float:
-        """Return a running job's remaining time, from its limit, else from its work and rate."""
+        """Return a running job's remaining time, from its limit, else from its work and rate.
+
+        A limit that has passed is doubled until it lies ahead.
+        """
         limit_s = self._limit_s(view, job)
         if limit_s < inf:
             held = view.one("held_gpus", job)
@@ -81,7 +84,7 @@ class RunTimes:
         return view.one("remaining_work", job) / rate if rate > 0 else inf
 
     def end_s(self, view: View, job: JobId, grant: Grant) -> float:
-        """Return the expected end of a running job with its grant."""
+        """Return the expected end of a running job with its grant, as an instant."""
         return instant(view.now_s + self.remaining_s(view, job, grant))
 
     def _limit_s(self, view: View, job: JobId) -> float:
@@ -111,7 +114,7 @@ class Ends:
         insort(self.order, (at_s, job, grant, self.gpus_by_pool(room, grant)))
 
     def drop(self, job: JobId) -> End:
-        """Remove and return a job that left its nodes."""
+        """Remove and return the entry of a job that left its nodes; it must be present."""
         return self.order.pop(bisect_left(self.order, (self._at_s.pop(job), job)))
 
     def overdue(self, now_s: float) -> list[End]:
@@ -126,7 +129,7 @@ class Ends:
         return late
 
     def gpus_by_pool(self, room: FreeResources, grant: Grant) -> tuple[tuple[int, int], ...]:
-        """Return the GPUs of a grant as (pool, GPUs); the overflow node has no pool."""
+        """Return the GPUs of a grant as (pool, GPUs) pairs; pool -1 is the overflow node."""
         pool_of = self._pool_of or self._read_pools(room)
         gangs = grant.gangs
         nodes, count, gpus, _, _ = gangs[0].workers
@@ -139,7 +142,7 @@ class Ends:
         return tuple(held.items())
 
     def _read_pools(self, room: FreeResources) -> list[int]:
-        """Build the list of the pool of every node."""
+        """Record and return the pool of every node; -1 for the overflow node at the end."""
         at = {node: pool for pool, nodes in enumerate(room.pools) for node in nodes.nodes}
         self._pool_of = [at[node] for node in range(len(at))] + [-1]
         return self._pool_of
@@ -178,7 +181,7 @@ class Reservation:
         return bool(self.slack) or gpus <= self.extra or not self.pools.issuperset(group)
 
     def try_outlast(self, gpus: tuple[tuple[int, int], ...], grant: Grant) -> bool:
-        """Return True if a grant may outlast the shadow time, and subtract it if so."""
+        """Return True if a grant may run past the shadow time; subtract its use from the spare."""
         if self.slack:
             return self._try_outlast_on_nodes(grant)
         wanted = sum(count for pool, count in gpus if pool in self.pools)
@@ -188,7 +191,7 @@ class Reservation:
         return True
 
     def _try_outlast_on_nodes(self, grant: Grant) -> bool:
-        """Do the same as `try_outlast` for a reservation of nodes."""
+        """Return True if a grant fits the slack of the reserved nodes; subtract it if so."""
         left: dict[int, tuple[float, float, float]] = {}
         for part in (part for gang in grant.gangs for part in gang if part is not None):
             for node, count in zip(part.nodes, part.count, strict=True):
@@ -257,7 +260,10 @@ def reserve(
 def _free_at(
     order: list[End], pools: frozenset[int], free: int, need: tuple[int, float], before_s: float
 ) -> tuple[float, int]:
-    """Return when enough GPUs are free in these pools, and how many are free then."""
+    """Return when enough GPUs are free in these pools, and how many are free then.
+
+    The time is inf if it is not before `before_s`. `need` is (GPUs, earliest time).
+    """
     gpus_needed, not_before_s = need
     found_s = inf
     for at_s, _, _, gpus in order:
@@ -286,7 +292,10 @@ class _Places(NamedTuple):
 
 
 def _reserve_nodes(view: View, tentative: _Tentative, job: JobId) -> Reservation:
-    """Return the earliest reservation of a job on named nodes, by bisection over the ends."""
+    """Return the earliest reservation of a job on named nodes, by bisection over the ends.
+
+    Its time is inf if the job fits at none. All tentative releases are undone.
+    """
     demand, order = view.demand(job), tentative.order
     low, high, step = 0, 1, 1
     while not tentative.has_room(demand, min(high, len(order))):
@@ -318,7 +327,7 @@ def _reserve_nodes(view: View, tentative: _Tentative, job: JobId) -> Reservation
 
 
 def _first_grant(demand: Demand, tentative: _Tentative, ended: tuple[int, ...]) -> Grant:
-    """Return the grant for the first number of ended jobs at which a demand fits."""
+    """Reserve and return a demand's grant at the first number of ended jobs at which it fits."""
     for count in ended:
         grant = tentative.place(demand, count)
         if grant is not None:
@@ -344,7 +353,7 @@ class _Tentative:
             room.take(order[self._ended][2])
 
     def place(self, demand: Demand, ended: int) -> Grant | None:
-        """Place a demand after the first `ended` jobs have ended."""
+        """Reserve and return a grant after the first `ended` jobs have ended, or return None."""
         self.show(ended)
         at_s = self.order[ended - 1][0] if ended else -inf
         return self._places(self._view, demand, at_s)
@@ -401,7 +410,7 @@ class Lane:
         self._new: dict[JobId, Entry] = {}
 
     def add(self, entry: Entry) -> None:
-        """Add a job."""
+        """Add a job in queue order; its run times are computed when first needed."""
         order = self.order
         if order and entry < order[-1]:
             insort(order, entry)
@@ -410,7 +419,7 @@ class Lane:
         self._new[entry[1]] = entry
 
     def remove(self, entry: Entry) -> None:
-        """Remove a job."""
+        """Remove a job from the queue order and from the orders by run time."""
         order = self.order
         del order[0 if order[0] is entry else bisect_left(order, entry)]
         if self._new.pop(entry[1], None) is None:
@@ -452,13 +461,13 @@ class BackfillWindow:
         self._where: dict[JobId, tuple[Entry, Lane]] = {}
 
     def first(self) -> Entry | None:
-        """Return the first job of the window."""
+        """Return the first job of the window without removing it; None if it is empty."""
         return min([lane.order[0] for lane in self.lanes.values()], default=None)
 
     def goes_behind(self, entry: Entry) -> bool:
-        """Put a job behind the window and return True if that is its place.
+        """Put a job behind the window and return True, or False if it belongs in the window.
 
-        Otherwise the last job of a full window is moved behind it.
+        On False the last job of a full window is moved behind it; the caller must add the job.
         """
         if self._rest and entry > self._rest[0]:
             heappush(self._rest, entry)
@@ -474,7 +483,7 @@ class BackfillWindow:
         return False
 
     def pop_behind(self) -> Entry | None:
-        """Remove and return the first job behind the window."""
+        """Remove and return the first job behind the window; None if there is none."""
         return heappop(self._rest) if self._rest else None
 
     def add(self, lane: Lane, entry: Entry) -> None:
@@ -487,7 +496,7 @@ class BackfillWindow:
         return job in self._where
 
     def jobs_before(self, job: JobId) -> list[JobId]:
-        """Return the jobs before a job, in queue order."""
+        """Return the jobs before a job, in queue order; empty if it is neither in nor behind it."""
         entries = sorted([*(entry for entry, _ in self._where.values()), *self._rest])
         jobs = [entry[1] for entry in entries]
         return jobs[: jobs.index(job)] if job in jobs else []

@@ -77,11 +77,11 @@ class Profile:
 
     @property
     def is_possible(self) -> bool:
-        """Whether no GPU is used twice."""
+        """Return True if no GPU is used twice at any time."""
         return bool(self._free.min() >= 0)
 
     def earliest(self, pools: tuple[int, ...], gpus: int, run_s: float) -> Slot | None:
-        """Return the first slot with enough free GPUs for `run_s` seconds, or None.
+        """Return the first slot with enough free GPUs in these pools for `run_s` s, or None.
 
         Each pool gives the GPUs that it has free during the whole slot, the first pool first.
         """
@@ -182,7 +182,7 @@ class Conservative(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Estimated run times."""
+        """Need estimated run times."""
         return Needs(RUN_TIME_NEEDS, mixes_types=self.mix)
 
     def remarks(self) -> tuple[str, ...]:
@@ -192,7 +192,10 @@ class Conservative(Allocator):
         return ("conservative backfilled nothing: the schedule is that of fifo.",)
 
     def allocate(self, view: View, /) -> Plan:
-        """Move plans forward and start the jobs with a due plan."""
+        """Move plans forward and start the jobs with a due plan.
+
+        If a plan is overdue or plans no longer fit, all are made again.
+        """
         self._update_jobs(view)
         if not self._waiting:
             return EMPTY
@@ -216,7 +219,11 @@ class Conservative(Allocator):
     def _advance_plans(
         self, view: View, profile: Profile, started: dict[JobId, Grant | None]
     ) -> bool:
-        """Try the plans in order once; return True if any moved forward."""
+        """Try the plans in order once; return True if any moved forward or came due.
+
+        Grants of jobs that start are added to `started`. Stops after `depth` jobs that cannot
+        start.
+        """
         moved, stuck = False, 0
         for _, job in self._waiting:
             if stuck > self.depth:
@@ -238,7 +245,7 @@ class Conservative(Allocator):
         return moved
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the planned start of a job and the jobs before it."""
+        """Explain a wait by the planned start of a job and the number of jobs before it."""
         order = "by priority" if self.order == "priority" else "by submission"
         jobs = [entry[1] for entry in self._waiting]
         ahead = jobs[: jobs.index(job)] if job in jobs else []
@@ -255,7 +262,10 @@ class Conservative(Allocator):
     # -- what happened ---------------------------------------------------------------------------
 
     def _update_jobs(self, view: View) -> None:
-        """Update running and waiting jobs from the events since the last call."""
+        """Update running jobs, their ends, and waiting jobs from the events since the last call.
+
+        Records whether resources became free earlier than planned.
+        """
         delta, ends, now_s = view.delta, self._ends, view.now_s
         if not self._begun:
             self._begun = True
@@ -281,7 +291,7 @@ class Conservative(Allocator):
             self._enqueue(view, job)
 
     def _enqueue(self, view: View, job: JobId) -> None:
-        """Add a job to the queue and drop the plans of the jobs behind it."""
+        """Insert a job into the queue and drop the plans of all jobs behind it."""
         waiting = self._waiting
         entry = ((-view.one("priority", job),) if self.order == "priority" else (), job)
         at = bisect_left(waiting, entry)
@@ -301,7 +311,11 @@ class Conservative(Allocator):
         return Profile(view.now_s, free, [*running, *self._plans.values()])
 
     def _try(self, view: View, job: JobId, profile: Profile) -> Grant | None:
-        """Plan a job; place it and return its grant if the plan is due."""
+        """Plan a waiting job anew; if the plan is due, start it and return its grant, else None.
+
+        A plan that is not due, or whose nodes are missing, is recorded in the profile. A job
+        without GPUs starts without a plan.
+        """
         demand, now_s = view.demand(job), view.now_s
         if not demand.gpus:
             return self._start(view, job, self._place(view, demand))

@@ -147,7 +147,7 @@ class Easy(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Estimated run times."""
+        """Need estimated run times."""
         return Needs(RUN_TIME_NEEDS, mixes_types=self.mix)
 
     def remarks(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Easy(Allocator):
         return (_UNUSED,)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start the head while it fits, then jobs that may pass it."""
+        """Start the head while it fits, then jobs behind it that do not delay it."""
         promise = self._promise
         self._update_running(view)
         head_may_try = self._end_type_waits(view) if self._deadlines else False
@@ -236,13 +236,13 @@ class Easy(Allocator):
         )
 
     def _promised_at_s(self, view: View, job: JobId) -> float:
-        """Return the expected start of a job at the head, without storing it."""
+        """Return the expected start of a job if it is the head, without storing it; inf = never."""
         if self._promise is not None and self._promise.job == job:
             return self._promise.at_s
         return reserve(view, self._place, self._ends, job, self._type_wait).at_s
 
     def _jobs_ahead(self, job: JobId) -> list[JobId]:
-        """Return the jobs before a job, the head first."""
+        """Return the jobs before a job in the queue, the head first."""
         head = [] if self._head is None else [self._head[1]]
         return head + self._window.jobs_before(job)
 
@@ -250,7 +250,7 @@ class Easy(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _update_running(self, view: View) -> None:
-        """Update running jobs and their expected ends from the events."""
+        """Update running jobs and their expected ends; cancel the reservation if they changed."""
         delta, ends, now_s = view.delta, self._ends, view.now_s
         if not self._begun:
             self._begun, self._took_over = True, bool(view.grants)
@@ -273,7 +273,7 @@ class Easy(Allocator):
                 ends.add(view.room, job, grant, end_s)
 
     def _update_losses(self, delta: Delta) -> None:
-        """Update evicted jobs and changed nodes."""
+        """Cancel the reservation, remove evicted jobs, and record the freed and changed nodes."""
         self._promise = None
         for eviction in delta.evicted:
             if eviction.job in self._ends:
@@ -281,7 +281,7 @@ class Easy(Allocator):
         self._no_fit.record_nodes(delta.nodes)
 
     def _update_resized(self, view: View, job: JobId) -> None:
-        """Update a running or waiting job after a change of its size."""
+        """Cancel the reservation, and update the end or lane of a resized job."""
         self._promise = None
         if job in self._ends:
             self._no_fit.record_release(self._ends.drop(job)[2])
@@ -299,7 +299,7 @@ class Easy(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _queue(self, view: View, entry: Entry) -> None:
-        """Add a waiting job as the head, in the window, or behind it."""
+        """Add a waiting job as the head, in the window, or behind it; a later head moves back."""
         head = self._head
         if head is None:
             self._head = entry
@@ -325,7 +325,7 @@ class Easy(Allocator):
         return lane
 
     def _waits_for_type(self, view: View, entry: Entry, patience: TypeWait) -> bool:
-        """Return True if a job still waits for its preferred type; record its deadline."""
+        """Return True if a job still waits for its preferred type; schedule the end of the wait."""
         until_s = patience.until_s(view, entry[1])
         if until_s <= view.now_s:
             return False
@@ -334,7 +334,7 @@ class Easy(Allocator):
         return True
 
     def _end_type_waits(self, view: View) -> bool:
-        """Let jobs take any type after their wait; return True if the head is one."""
+        """Let jobs take any type after their wait; return True if the head is one of them."""
         of_head = False
         while self._deadlines and self._deadlines[0][0] <= view.now_s:
             job = heappop(self._deadlines)[1]
@@ -344,7 +344,7 @@ class Easy(Allocator):
         return of_head
 
     def _next_deadline_s(self) -> float:
-        """Return when the next job stops waiting for its preferred type."""
+        """Return when the next job stops waiting for its preferred type; inf if none waits."""
         head, deadlines = self._head, self._deadlines
         while (
             deadlines
@@ -355,19 +355,19 @@ class Easy(Allocator):
         return deadlines[0][0] if deadlines else inf
 
     def _times_s(self, view: View, lane: Lane, entry: Entry) -> tuple[float, ...]:
-        """Return the estimated run time of a waiting job in each group of its lane."""
+        """Return a waiting job's expected run time in each group of its lane, as instants."""
         return tuple(
             instant(self._times.waiting_s(view, entry[1], at)) for at in range(len(lane.groups))
         )
 
     def _replace_in_window(self, view: View, entry: Entry) -> Lane | None:
-        """Remove a job from the window; return the lane of the job that replaces it."""
+        """Remove a job; move the first one behind the window in, and return its lane or None."""
         self._window.remove(entry[1])
         following = self._window.pop_behind()
         return None if following is None else self._add_to_window(view, following)
 
     def _start_heads(self, view: View) -> None:
-        """Start the jobs at the head of the queue until one does not fit."""
+        """Start the jobs at the head of the queue until one does not fit; that one is the head."""
         while self._head is not None:
             head = self._head
             place = (
@@ -391,7 +391,7 @@ class Easy(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _backfill(self, view: View, lanes: list[Lane]) -> None:
-        """Start jobs of these lanes that may pass the head, in queue order."""
+        """Start jobs of these lanes that do not delay the head, in queue order."""
         look = BackfillScan(self._head_reservation(view), partial(self._times_s, view))
         for lane in lanes:
             self._enqueue(view, lane, look)
@@ -408,7 +408,7 @@ class Easy(Allocator):
             self._enqueue(view, lane, look)
 
     def _enqueue(self, view: View, lane: Lane, look: BackfillScan) -> None:
-        """Add the next job of a lane that may pass to the line of the scan."""
+        """Add the first job of a lane that may pass the head to the line of the scan, if any."""
         candidate = (
             self._next_candidate(view, lane, look)
             if lane.order and lane.id not in look.lined_up
@@ -421,7 +421,10 @@ class Easy(Allocator):
     def _next_candidate(
         self, view: View, lane: Lane, look: BackfillScan
     ) -> tuple[Entry, int] | None:
-        """Return the first job of a lane that may pass, and the group of pools for it."""
+        """Return the first job of a lane that may pass the head, with the group of pools for it.
+
+        None if no job may, or no group has enough free GPUs.
+        """
         best: tuple[Entry, int] | None = None
         room, promise = view.room, look.promise
         for group, pools in enumerate(lane.groups):
@@ -455,7 +458,11 @@ class Easy(Allocator):
         return self._promise
 
     def _try(self, view: View, entry: Entry, lane: Lane, group: int, look: BackfillScan) -> bool:
-        """Place a job if it does not delay the head; return True if it started."""
+        """Start a job if it fits and does not delay the head; return True if it started.
+
+        A failure is recorded in the scan, so that the lane and group, or the job, is not tried
+        again.
+        """
         grant = self._place.place_within(view, lane.demand, lane.groups[group])
         if grant is None:
             look.full.add((lane.id, group))

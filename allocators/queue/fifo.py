@@ -90,11 +90,11 @@ class Fifo(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Only public columns."""
+        """Need only public columns."""
         return Needs(mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start the jobs that fit, in order."""
+        """Start the waiting jobs that fit, in order; the first misfit may block others."""
         self._queue.feed(view)
         started = self._queue.start(view, self._place)
         if self.wait_for_type:
@@ -109,7 +109,7 @@ class Fifo(Allocator):
         return queue_rule(key, self, backfill=self.backfill)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the jobs ahead and the first of them."""
+        """Explain a wait by the number of jobs ahead and, if it blocks, the first of them."""
         order = "by priority" if self.order == "priority" else "by submission"
         return queue_reason(
             decided, job, self._queue.ahead(job), order, blocks=self.backfill == "none"

@@ -122,7 +122,10 @@ class Attained:
     # -- the order -------------------------------------------------------------------------------
 
     def key(self, view: View, job: JobId) -> Key:
-        """Return the queue of a job and its place there."""
+        """Return (queue, place...) of a job that begins to wait, and count it as waiting there.
+
+        Also advances its queue if it has run, and schedules its promotion.
+        """
         stored_queue = queue = self._queue.get(job, 0)
         crosses = self._crosses.pop(job, None)
         if crosses is not None or self._decision == 1:  # it has run, maybe under another policy
@@ -143,7 +146,10 @@ class Attained:
         return key
 
     def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
-        """Return the queue of a job and its place among the running jobs."""
+        """Return (queue, place) of a job that starts; it no longer counts as waiting.
+
+        Also schedules when it reaches the limits of its queue and of later ones.
+        """
         del grant
         queue = int(key[0])
         self.waiting[queue] -= 1
@@ -161,7 +167,10 @@ class Attained:
         return key[0], height
 
     def _place_of_stopped(self, view: View, job: JobId) -> tuple[float, ...]:
-        """Return the place in its queue of a job that has just stopped."""
+        """Return the sort key, in its queue, of a job that has just been stopped or evicted.
+
+        Jobs stopped later go first, evicted ones behind those; one demoted now goes to the tail.
+        """
         height, now = self._height[job], self._decision
         if job not in view.grants:  # hit by an outage, or its start was decided at this instant
             return self._start_keys[job][1:] if height[0] == now else (-now, now + 1, *height)
@@ -177,7 +186,10 @@ class Attained:
         return slot.group.tag, slot.height
 
     def limit(self, group: float, key: Key, now_s: float) -> Height:
-        """Return the limit that covers later queues, and the jobs behind it in its own queue."""
+        """Return the height in a queue above which running jobs rank below a waiting one.
+
+        That is all in later queues, none in earlier ones, and in its own the jobs behind it.
+        """
         del now_s
         if group != key[0]:
             return MAX_PRIORITY_LIMIT if group > key[0] else MIN_PRIORITY_LIMIT
@@ -188,7 +200,7 @@ class Attained:
         return self._decision, _AMONG, inf
 
     def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
-        """Return queue and place: the last job of the last queue is preempted first."""
+        """Return (queue, place), so that the last job of the last queue is preempted first."""
         del now_s
         return (group, *height)
 
@@ -197,7 +209,7 @@ class Attained:
         return self._advance_queue(view, job) != key[0]
 
     def confirm_start(self, view: View, job: JobId) -> None:
-        """Delay the crossings of a job that got its GPUs later than decided."""
+        """Schedule limits again for a job that got its GPUs later than decided."""
         if self._punctual:
             return
         queue, crosses = self._queue.get(job, 0), self._crosses[job]
@@ -221,7 +233,7 @@ class Attained:
         return self._executed_s_of(view, job, self._unit(view, job))
 
     def held_s(self, view: View, job: JobId) -> float:
-        """Return the whole service of a job, in seconds at full size."""
+        """Return the whole service of a job in seconds at full size, also before promotions."""
         unit = self._unit(view, job)
         return view.one(unit.column, job) / unit.per_s
 
@@ -234,7 +246,7 @@ class Attained:
         self._decision += 1
 
     def pop_demotions(self, view: View) -> list[tuple[JobId, float, Height]]:
-        """Move running jobs that crossed their limit to the tail of the next queue.
+        """Move running jobs that reached their limit to the tail of the next queue; return them.
 
         Returns
         -------
@@ -267,7 +279,7 @@ class Attained:
                 self._from_s.pop(job, None)
 
     def next_crossing_s(self) -> float:
-        """Return when a running job next changes queue while others wait in either queue."""
+        """Return when a running job next changes queue while jobs wait in either queue, or inf."""
         next_s, crosses = inf, self._crosses
         for queue, crossings in enumerate(self._crossings):
             if self.waiting[queue] or self.waiting[queue + 1]:
@@ -321,7 +333,7 @@ class Attained:
         return queue
 
     def _executed_s_of(self, view: View, job: JobId, unit: Unit) -> float:
-        """Return the service of a job since its last promotion, in its unit."""
+        """Return the service of a job since its last promotion, in seconds at full size."""
         held_s = view.one(unit.column, job) / unit.per_s
         return held_s - self._from_s.get(job, 0.0) if self._from_s else held_s
 
@@ -335,7 +347,10 @@ class Attained:
 
 
 def _unit_of(demand: Demand, limits: tuple[float, ...], seconds: bool) -> Unit:
-    """Return how the service of a demand is measured."""
+    """Return limits, column and growth per second that measure the service of a demand.
+
+    A demand without GPUs has infinite limits unless seconds count.
+    """
     gpus = gang_gpus(demand)
     if gpus:
         pace = 1 if seconds else gpus
@@ -496,7 +511,7 @@ class Las(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """The pause of a restart if jobs may move; otherwise only public columns."""
+        """Need the pause of a restart if jobs may move; otherwise only public columns."""
         pause = frozenset({"pause"} if self.migrate == "upgrade" else ())
         return Needs(pause, mixes_types=self.mix)
 
@@ -520,7 +535,10 @@ class Las(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Start the jobs with the least service and preempt others for them."""
+        """Start the jobs with the least service and preempt others for them.
+
+        With ``servers=gpu`` every parameter server holds a GPU.
+        """
         if self.servers == "gpu":
             return self._with_servers_on_gpus(view)
         return self._decide(view)
@@ -569,7 +587,7 @@ class Las(Allocator):
         return Plan(changes, wake_at_s=self._next_s())
 
     def _with_servers_on_gpus(self, view: View) -> Plan:
-        """Decide with every parameter server on a GPU; refuse jobs that are too large."""
+        """Decide with every parameter server on a GPU; refuse arrivals that are too large."""
         sub_view = SubView(view, view.delta)
         sub_view.demand = lambda job: self._with_gpu_servers(view.demand(job))
         too_large = frozenset(
@@ -591,7 +609,7 @@ class Las(Allocator):
         )
 
     def _with_gpu_servers(self, demand: Demand) -> Demand:
-        """Return the demand with one GPU per parameter server; cached per demand."""
+        """Return the demand with one GPU per server if its workers have GPUs; cached per demand."""
         demands = self._on_gpus.get(demand.key)
         if demands is None:
             servers = demand.servers and replace(demand.servers, gpus=1, pools=demand.pools)
@@ -603,7 +621,7 @@ class Las(Allocator):
         return demands[1]
 
     def _promote(self, view: View) -> None:
-        """Promote the waiting jobs with a due promotion."""
+        """Move the waiting jobs with a due promotion to the first queue."""
         promotions, waiting = self._order.promotions, self._preemption.waiting
         while promotions and promotions[0][0] <= view.now_s:
             _, job, key = heappop(promotions)
@@ -612,7 +630,7 @@ class Las(Allocator):
                 self._preemption.wait(view, job)
 
     def _next_s(self) -> float:
-        """Return when the next queue change or promotion that affects other jobs is due."""
+        """Return when a queue change or promotion that affects others is next due, or inf."""
         promotions, waiting = self._order.promotions, self._preemption.waiting
         while promotions and waiting.get(promotions[0][1]) is not promotions[0][2]:
             heappop(promotions)

@@ -24,7 +24,7 @@ class Tally:
         GPUs freed in total.
     spent : int
         GPUs that this pass has given to jobs, beyond those of preempted jobs.
-    stirred : bool
+    is_dirty : bool
         Whether jobs that failed although enough GPUs were free may be tried again.
     """
 
@@ -36,18 +36,19 @@ class Tally:
         self._last: tuple[Key, JobId] = ((), -1)
 
     def free(self, gpus: int) -> None:
-        """Count freed GPUs."""
+        """Count freed GPUs, and allow jobs that failed with enough free GPUs another try."""
         self.freed += gpus
         self.is_dirty = True
 
     def begin(self) -> None:
-        """Begin another pass."""
+        """Begin another pass: no GPUs are spent yet."""
         self.walk += 1
         self.spent, self._last = 0, ((), -1)
 
     def start(self, place: tuple[Key, JobId], need: int, taken: int, *, one_pool: bool) -> None:
-        """Count the start of a job that took `taken` GPUs from running jobs.
+        """Count the start of a job that took `taken` GPUs from running jobs and needs `need`.
 
+        The difference counts as spent or freed; with several pools all taken GPUs count as freed.
         `place` is the place of the job in the priority order.
         """
         self._last = place
@@ -59,7 +60,7 @@ class Tally:
             self.spent += need - taken
 
     def spent_before(self, place: tuple[Key, JobId], bound: GpuBound) -> int:
-        """Return the GPUs given to jobs before a place, beyond those a bound includes."""
+        """Return the GPUs that this pass gave to jobs before a place, less those in the bound."""
         if place <= self._last:
             return 0
         return self.spent - bound.seen if bound.walk == self.walk else self.spent
@@ -108,7 +109,7 @@ class DemandQueue:
         return False
 
     def forget(self) -> None:
-        """Discard the bound on the GPUs for its jobs."""
+        """Discard the bound on the GPUs for its jobs and have the first one tried."""
         self.bound: GpuBound | None = None
         self.until = _NOW
 
@@ -117,9 +118,9 @@ class DemandQueue:
         self.until = _NOW
 
     def cannot_start(self, place: tuple[Key, JobId], need: int, tally: Tally) -> bool:
-        """Return True if the GPUs freed since a failure cannot fit a job.
+        """Return True if the GPUs freed since a failure cannot fit a job of the queue.
 
-        Then the queue waits until enough GPUs are freed.
+        Then the queue waits until enough GPUs are freed, and the bound is updated.
         """
         bound = self.bound
         if bound is None or place < bound.place:
@@ -137,7 +138,7 @@ class DemandQueue:
     def requeue(
         self, place: tuple[Key, JobId] | None, need: int, missing: int, tally: Tally
     ) -> None:
-        """Wait until the GPUs missing for a failed job are freed.
+        """Have the queue wait until the GPUs missing for a failed job are freed; set its bound.
 
         `place` is its place in the order; None if the failure tells nothing about other jobs.
         """
@@ -210,7 +211,9 @@ class RoomMaker:
     def _preempt_few(
         self, view: View, demand: Demand, stopped: list[JobId], more: list[JobId]
     ) -> Grant | None:
-        """Preempt as few of `more` as give a demand a place; return the grant, or None.
+        """Preempt as few of `more`, in order, as give a demand a place; return the grant, or None.
+
+        The preempted jobs are appended to `stopped`; on failure nothing changes.
 
         The number doubles until it fits and is then bisected.
         """
@@ -244,7 +247,7 @@ class RoomMaker:
     def _keep_unneeded(
         self, view: View, demand: Demand, grant: Grant, stopped: list[JobId]
     ) -> tuple[Grant, list[JobId]]:
-        """Keep preempted jobs running if their nodes are not needed, best first.
+        """Take back preemptions that a grant does not need, best job first; return grant and rest.
 
         The job that was preempted last is always needed.
         """
@@ -265,7 +268,7 @@ class RoomMaker:
         return grant, stopped
 
     def _place_again(self, view: View, demand: Demand) -> Grant:
-        """Repeat a placement that has just succeeded."""
+        """Repeat a placement that has just succeeded, and return the grant."""
         grant = self.place(view, demand)
         assert grant is not None, "the placement was possible a moment ago"
         return grant
@@ -352,7 +355,7 @@ class PriorityPreemption:
             queue.forget()
 
     def _resize(self, view: View, job: JobId) -> None:
-        """Update a job after a change of its size."""
+        """Update a resized job: a waiting one queues anew, a running one is indexed anew."""
         if job in self.waiting:
             self.wait(view, job)
         elif job in view.grants:
@@ -379,12 +382,12 @@ class PriorityPreemption:
             queue.try_now()
 
     def demote(self, job: JobId, tag: float, height: tuple[float, ...]) -> None:
-        """Lower the priority of a running job, which may let waiting jobs preempt it."""
+        """Lower the priority of a running job and count its GPUs as freed for waiting jobs."""
         if job in self.running.slots:
             self._tally.free(self.running.move(job, tag, height))
 
     def _begin(self, view: View) -> None:
-        """Index the jobs that already run at the first call."""
+        """Index the running jobs and check for upgrades, at the first call."""
         self.begun = True
         self._one_pool = len(view.room.pools) == 1
         if self._upgrades is not None and not self._upgrades.possible(view):
@@ -393,7 +396,7 @@ class PriorityPreemption:
             self.running.add(view, job, view.grants[job], self._order.key(view, job))
 
     def _reconcile_grants(self, view: View) -> None:
-        """Compare the previous decision with the grants, and correct the indexes."""
+        """Compare the last decision with the present grants; index or queue jobs that differ."""
         # A delayed decision is applied without the entries that became invalid in between. A
         # stopped job may have continued until then, or lost work.
         delta, grants = view.delta, view.grants
@@ -424,7 +427,10 @@ class PriorityPreemption:
     # -- what is explained -----------------------------------------------------------------------
 
     def better(self, decided: Decided, job: JobId) -> list[JobId]:
-        """Return the running jobs that rank above a waiting one, new starts first."""
+        """Return the jobs that hold GPUs and do not rank below a waiting one, new starts first.
+
+        Empty if the job does not wait.
+        """
         key = self.waiting.get(job)
         if key is None:
             return []
@@ -436,7 +442,7 @@ class PriorityPreemption:
     # -- the walk --------------------------------------------------------------------------------
 
     def allocate(self, view: View) -> Mapping[JobId, Grant | None]:
-        """Return the grant changes that make the best jobs run."""
+        """Start and preempt jobs so that the best run, upgrade jobs, and return the changes."""
         self._changes, self._stops = {}, 0
         self._try_waiting(view)
         if self._upgrades is not None:
@@ -448,7 +454,7 @@ class PriorityPreemption:
         return self._changes
 
     def _try_waiting(self, view: View) -> None:
-        """Try the waiting jobs that may fit, in priority order."""
+        """Start waiting jobs that may fit, in priority order, preempting worse jobs."""
         tally, waiting = self._tally, self.waiting
         tally.begin()
         line: list[Entry] = []
@@ -479,7 +485,10 @@ class PriorityPreemption:
                 self._enqueue_heads(line)
 
     def _requeue(self, place: tuple[Key, JobId], need: int, queue: DemandQueue) -> None:
-        """Have a queue wait until enough GPUs are freed for its failed job."""
+        """Have a queue wait until the GPUs missing for its failed job are freed.
+
+        If enough were free, it waits for any change.
+        """
         missing = self.room.missing
         if missing:
             bound_place = place if self._one_pool or not self._block else None
@@ -489,7 +498,7 @@ class PriorityPreemption:
             self._misfits.append(queue)
 
     def _promote_next(self, queue: DemandQueue, line: list[Entry]) -> None:
-        """Add the next job of a queue to the line of the current pass."""
+        """Add the next job of a queue to the line of this pass, or drop an empty queue."""
         if queue.heap:
             queue.try_now()
             queue.in_line = queue.heap[0]
@@ -519,7 +528,7 @@ class PriorityPreemption:
         heapify(line)
 
     def _start(self, view: View, job: JobId, need: int, grant: Grant, stopped: list[JobId]) -> None:
-        """Record the start of a job and the preemption of others for it."""
+        """Record the start of a job; the jobs preempted for it stop and wait again."""
         changes, grants = self._changes, view.grants
         if job in grants and grants[job] == grant:
             del changes[job]

@@ -138,16 +138,19 @@ class Quotas(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """A call after every event, and the period of the inner policy."""
+        """Decide after every event, and in the period of the inner policy."""
         return Cadence(every_s=self._inner_policy().cadence.every_s)
 
     @property
     def needs(self) -> Needs:
-        """The needs of the inner policy."""
+        """Return the needs of the inner policy."""
         return self._inner_policy().allocator.needs
 
     def allocate(self, view: View, /) -> Plan:
-        """Admit jobs that are within their quotas and call the inner policy."""
+        """Admit jobs within their quotas, refuse too large ones, and return the inner plan.
+
+        The inner policy is called if it is due, and sees only admitted jobs.
+        """
         inside, state = self._inner_policy(), self._state
         if state is None:
             state = self._state = _Admission(view, self)
@@ -175,12 +178,12 @@ class Quotas(Allocator):
         return () if self.resource == _CORES else self._rows
 
     def remarks(self) -> tuple[str, ...]:
-        """Return notes on assumed quotas, teams without a quota, and refused jobs."""
+        """Return notes on assumed quotas and refused jobs, then the inner policy's notes."""
         own_notes = self._state.remarks() if self._state is not None else ()
         return (*own_notes, *remarks_of(self._inner_policy().allocator))
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """Explain a wait by the quota of the job's team, or by the inner policy."""
+        """Explain a wait by the quota of the job's team or by the inner policy; None if unknown."""
         state = self._state
         if state is None or job not in state.leaf_of:
             return None
@@ -257,7 +260,7 @@ class _Admission:
         return notes
 
     def remarks(self) -> tuple[str, ...]:
-        """Return the notes for the user."""
+        """Return the notes on the quota table, and one if jobs were refused."""
         if not self._refused:
             return tuple(self._notes)
         jobs = "1 job was" if self._refused == 1 else f"{self._refused:,} jobs were"
@@ -267,13 +270,13 @@ class _Admission:
         )
 
     def _total(self, view: View, *, now: bool = False) -> float:
-        """Return the GPUs or cores to share; `now` counts only nodes in service."""
+        """Return the GPUs or cores to share; `now` counts only GPUs in service."""
         if self._resource == _CORES:
             return self._cores
         return float((view.capacity if now else gpus_to_share(view)).sum())
 
     def update_jobs(self, view: View) -> frozenset[JobId]:
-        """Add arrivals and remove finished jobs; return jobs too large for their quota."""
+        """Remove finished jobs, add arrivals as hidden; return jobs too large for their quota."""
         for job in view.delta.finished:
             self.forget(job)
         impossible = set()
@@ -303,7 +306,10 @@ class _Admission:
         self.hidden.discard(job)
 
     def admit_jobs(self, view: View) -> list[JobId]:
-        """Admit and return the jobs that quotas allow now."""
+        """Admit and return the jobs that quotas allow now, in order of job id.
+
+        The team furthest below its share goes first. Also updates the shares of all rows.
+        """
         if not self.hidden:
             return []
         total = self._total(view, now=True)
@@ -342,7 +348,7 @@ class _Admission:
         )
 
     def _add(self, view: View, job: JobId) -> int:
-        """Record the team and size of a job; return the row of its team."""
+        """Record the team, size and request of a new job; return the row of its team."""
         code = int(view.one(self._column, job))
         names = view.names(self._column)
         leaf = self.tree.leaf(names[code] if code >= 0 else "")
@@ -364,7 +370,7 @@ class _Admission:
         return row.maximum if self._borrow and row.weight else min(row.deserved, row.maximum)
 
     def _allows(self, at: int, size: float) -> bool:
-        """Return True if a row has room for a job of this size."""
+        """Return True if a row has room for a job of this size, within its quota or borrowed."""
         row, after = self.tree.rows[at], self.used[at] + size - _TOLERANCE
         if not size:
             return True
@@ -375,7 +381,7 @@ class _Admission:
         )
 
     def _first(self, leaf: int, total: float) -> JobId | None:
-        """Return the first job of a team that its quota allows, or None."""
+        """Return the first job of a team that its quota allows, or None; it is not admitted."""
         path, lines = self.tree.path(leaf), self._lines[leaf]
         heads = []
         for size, line in list(lines.items()):

@@ -77,11 +77,14 @@ class Recorded(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Recorded starts, and an overflow node for jobs that the cluster cannot hold."""
+        """Need recorded starts, and an overflow node for jobs that the cluster cannot hold."""
         return Needs(frozenset({"recorded_start"}), frozenset({"overflow"}), mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start jobs at their recorded start; refuse jobs without one."""
+        """Start jobs at their recorded start, evicted ones at once; refuse jobs without one.
+
+        A job without room starts on the overflow node.
+        """
         delta, due, now_s = view.delta, self._due, view.now_s
         without_start: list[JobId] = []
         for job in delta.arrived:

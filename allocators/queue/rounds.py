@@ -92,16 +92,19 @@ class Rounds(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """One call at the start of every round, none at events."""
+        """Decide at the start of every round, and not at events."""
         return Cadence(on_arrival=False, on_finish=False, on_capacity=False, every_s=self.every_s)
 
     @property
     def needs(self) -> Needs:
-        """The needs of the inner policy."""
+        """Return the needs of the inner policy."""
         return self._inner_policy().allocator.needs
 
     def allocate(self, view: View, /) -> Plan:
-        """Call the inner policy at the start of a round if an event, tick or wake-up is pending."""
+        """Call the inner policy at the start of a round if an event, tick or wake-up is pending.
+
+        The plan wakes it at the next round that needs it.
+        """
         inside, now_s = self._inner_policy(), view.now_s
         inside.notify(view.delta)
         if view.delta != _NO_NEWS:
@@ -125,7 +128,7 @@ class Rounds(Allocator):
         return self._inner_policy().allocator.explain(decided, job)
 
     def _next_round_s(self) -> float:
-        """Return the start of the round for the next wake-up or tick of the inner policy."""
+        """Return the start of the round for the inner policy's next wake-up or tick, or inf."""
         # Without a wake-up the run could end before a tick of a period longer than a round.
         ticks_on = self._idle_ticks < _MAX_IDLE_TICKS
         at_s = min(self._inner_policy().wake_at_s, self._tick_s if ticks_on else inf)

@@ -98,14 +98,14 @@ class RunningIndex:
         self._bit: dict[int, int] = {}
 
     def add(self, view: View, job: JobId, grant: Grant, key: Key) -> None:
-        """Add a job that starts or was found running."""
+        """Add a job that starts or runs already, unless it is not preemptible."""
         tag, height = self._order.position(view, job, grant, key)
         if view.one("preemptible", job):
             at = (tag, self._pool_mask(view, grant))
             self._insert(job, at, height, gang_gpus(view.demand(job)), grant)
 
     def move(self, job: JobId, tag: float, height: Height) -> int:
-        """Change the height of a job and return its GPUs."""
+        """Change the tag and height of a job in the index and return its GPUs."""
         slot = self.remove(job)
         self._insert(job, (tag, slot.group.pools), height, slot.gpus, slot.grant)
         return slot.gpus
@@ -169,7 +169,10 @@ class RunningIndex:
         now_s: float,
         gpus: float,
     ) -> tuple[list[JobId], int]:
-        """Merge the jobs of several groups by rank, until they hold `gpus` GPUs."""
+        """Return the jobs of several groups, lowest rank first, until they hold `gpus` GPUs.
+
+        Also returns the GPUs that they hold.
+        """
         ranked: list[tuple[tuple[float, ...], JobId, int]] = []
         for tag, members in candidates:
             ranked += [
@@ -209,7 +212,7 @@ class RunningIndex:
         self.slots[job] = tuple.__new__(RunningSlot, (group, height, gpus, grant))
 
     def _pool_mask(self, view: View, grant: Grant) -> int:
-        """Return the pools of a grant as a bit set."""
+        """Return the pools of a grant's workers as a bit set."""
         if not self._bit:
             self._bit = {
                 node: 1 << at for at, pool in enumerate(view.room.pools) for node in pool.nodes
@@ -227,6 +230,7 @@ def gang_gpus(demand: Demand) -> int:
 
 
 def _union(bits: Iterable[int]) -> int:
+    """Return the union of bit sets."""
     mask = 0
     for bit in bits:
         mask |= bit

@@ -112,11 +112,11 @@ class Sjf(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """The estimated run time of waiting jobs."""
+        """Need the estimated run time of waiting jobs."""
         return Needs(RUN_TIME_NEEDS, mixes_types=self.mix)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start the jobs that fit, shortest first."""
+        """Start the waiting jobs that fit, shortest first; the first misfit may block others."""
         self._queue.feed(view)
         started = self._queue.start(view, self._place)
         if self.wait_for_type:
@@ -131,14 +131,14 @@ class Sjf(Allocator):
         return queue_rule((size, "arrival_s"), self, backfill=self.backfill)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the jobs ahead and the first of them."""
+        """Explain a wait by the number of jobs ahead and, if it blocks, the first of them."""
         order = "by GPU time" if self.size == "gpu_time" else "by run time"
         return queue_reason(
             decided, job, self._queue.ahead(job), order, blocks=self.backfill != "first_fit"
         )
 
     def _key(self, view: View, job: JobId) -> Key:
-        """Return the estimated run time or GPU time of a job, then its submission."""
+        """Return (estimated run time or GPU time, submission) of a job."""
         time_s = self._place.run_time_s(view, job)
         return (
             time_s * max(view.one("gpus", job), 1.0) if self.size == "gpu_time" else time_s,

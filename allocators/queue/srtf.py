@@ -97,7 +97,10 @@ class Remaining:
         self.decided_s = 0.0
 
     def key(self, view: View, job: JobId) -> Key:
-        """Return the estimated remaining time of a job and its tie-breakers."""
+        """Return (remaining time, tie-breakers...) of a job that begins to wait.
+
+        Also records its scale if it is new, and the pause of its next start.
+        """
         if job not in self._scale:
             self._scale[job] = self._scale_and_weight(view, job)
             if job not in view.grants:
@@ -130,7 +133,7 @@ class Remaining:
         return (self._remaining_s(view, job), *place)
 
     def position(self, view: View, job: JobId, grant: Grant, key: Key) -> tuple[float, Height]:
-        """Return the pace at which the remaining time falls, and the estimated finish."""
+        """Return pace and (estimated finish, tie-breakers) of a job that starts; record them."""
         scale, weight = self._scale[job]
         pace = _round_pace(view.estimates.rate(job, grant) * scale * weight)
         now_s = view.now_s
@@ -148,7 +151,7 @@ class Remaining:
     def move_position(
         self, view: View, job: JobId, grant: Grant, slot: RunningSlot
     ) -> tuple[float, Height]:
-        """Return pace and finish of a running job after its move, with the pause of the move."""
+        """Return pace and height of a running job after a move, including the pause of the move."""
         place = _order_among_equals(slot.group.tag, slot.height, view.now_s)
         self._note_pause(view, job, slot.grant, grant)
         return self.position(view, job, grant, (self._remaining_s(view, job), view.now_s, *place))
@@ -159,7 +162,7 @@ class Remaining:
         return instant(now_s + key[0] / group), since, count
 
     def rank(self, group: float, height: Height, now_s: float) -> tuple[float, ...]:
-        """Return the remaining time of a running job and its tie-breakers."""
+        """Return the remaining time of a running job and its tie-breakers; larger is worse."""
         need = instant(height[0] - now_s) * group
         return (need, *_order_among_equals(group, height, now_s))
 
@@ -171,7 +174,7 @@ class Remaining:
         """Do nothing: a late start only makes the estimated finish late, which is updated."""
 
     def stop_waiting(self, job: JobId, key: Key) -> None:
-        """Keep the key of a job that continues to wait with another size."""
+        """Store the key of a job that will wait anew with another size."""
         self._waited[job] = key
 
     def forget(self, finished: tuple[JobId, ...]) -> None:
@@ -204,7 +207,7 @@ class Remaining:
             self._pause_s[job] = pause_s
 
     def _scale_and_weight(self, view: View, job: JobId) -> tuple[float, float]:
-        """Return seconds on a GPU of speed 1 per unit of work, and the weight of a job."""
+        """Return seconds on a GPU of speed 1 per unit of work, inf if none, and the weight."""
         demand = view.demand(job)
         whole, speed = self._empty_grants.get(demand.key) or self._empty_grant_and_speed(
             view, demand
@@ -214,7 +217,7 @@ class Remaining:
         return speed / rate if rate > 0 else inf, weight
 
     def _empty_grant_and_speed(self, view: View, demand: Demand) -> tuple[Grant, float]:
-        """Return the grant of a demand on an empty cluster, and its speed."""
+        """Return a demand's grant on an empty cluster and the speed of its slowest type; cached."""
         # A gang over several types, started by an earlier policy, may have no group of pools.
         whole = empty_cluster_grant(
             view, demand, self._order_among_equals.options(view, demand).groups or (demand.pools,)
@@ -282,7 +285,10 @@ class Smallest:
         return slot.group.tag, slot.height
 
     def limit(self, group: float, key: Key, now_s: float) -> Height:
-        """Return the limit that covers larger jobs, and later ones of the same size."""
+        """Return the height above which jobs of `group` GPUs rank below a waiting job.
+
+        That is all larger jobs, no smaller ones, and of the same size the later ones.
+        """
         del now_s
         if group != key[0]:
             return MAX_PRIORITY_LIMIT if group > key[0] else MIN_PRIORITY_LIMIT
@@ -405,7 +411,7 @@ class Srtf(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Remaining work, rates and pauses; none if jobs are sorted by GPUs and never move."""
+        """Need remaining work, rates and pauses; none if jobs are sorted by GPUs and never move."""
         blind = self.size == "gpus" and self.migrate == "never"
         return Needs(frozenset() if blind else RUN_TIME_NEEDS | {"pause"}, mixes_types=self.mix)
 
@@ -416,7 +422,10 @@ class Srtf(Allocator):
         return (_UNUSED,)
 
     def allocate(self, view: View, /) -> Plan:
-        """Start the jobs with the least remaining time and preempt others for them."""
+        """Start the jobs with the least remaining time and preempt others for them.
+
+        While jobs wait, it wakes up when a running job outlives its estimate.
+        """
         preemption, times = self._preemption, self._times
         preemption.feed(view)
         if preemption.waiting and times is not None:
@@ -472,7 +481,7 @@ class Srtf(Allocator):
 
 
 def _update_late_finishes(view: View, preemption: PriorityPreemption) -> None:
-    """Ask for the remaining time of running jobs that should have finished by now."""
+    """Set a new estimated finish for running jobs that should have finished by now."""
     for job in _late_jobs(preemption.running, view.now_s):
         slot = preemption.running.slots[job]
         rate = view.estimates.rate(job, slot.grant)

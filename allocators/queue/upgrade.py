@@ -43,7 +43,10 @@ class Upgrades:
         self._pool_of: dict[int, int] = {}
 
     def possible(self, view: View) -> bool:
-        """Return True if the cluster has several GPU types; must be called first."""
+        """Record the pool of each node and return True if there are several GPU types.
+
+        Must be called first.
+        """
         pools = view.room.pools
         self._pool_of = {node: at for at, pool in enumerate(pools) for node in pool.nodes}
         return len({pool.type_at for pool in pools if pool.type_at >= 0}) > 1
@@ -82,14 +85,20 @@ class Upgrades:
         return moves
 
     def _groups_with_room(self, view: View, demand: Demand) -> list[tuple[int, ...]]:
-        """Return the groups of pools with enough free GPUs for a demand."""
+        """Return the groups of pools with enough free GPUs for a demand, except the last group.
+
+        Nothing moves to the group that is preferred least. Empty without GPUs.
+        """
         groups = self._place.options(view, demand).groups[:-1] if demand.gpus else ()
         return [pools for pools in groups if view.room.gpus_free(pools) >= demand.replicas]
 
     def _best_move(
         self, view: View, job: JobId, demand: Demand, old: Grant
     ) -> tuple[float, Grant] | None:
-        """Return the gain in seconds and the grant of the best move, or None."""
+        """Return the gain in seconds and the grant of the best move, or None; nothing is reserved.
+
+        Only groups preferred to the present one count, and only gains above 0.
+        """
         held = {self._pool_of[node] for node in old.gangs[0].workers.nodes}
         best: tuple[float, Grant] | None = None
         for pools in self._place.options(view, demand).groups:

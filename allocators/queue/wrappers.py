@@ -47,7 +47,7 @@ class _Part:
 
     @property
     def is_active(self) -> bool:
-        """Whether any job of this part waits or runs."""
+        """Return True if any job of this part waits or runs."""
         return bool(self.waiting or self.running)
 
 
@@ -118,16 +118,16 @@ class Partition(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """That of the inner policy."""
+        """Return the cadence of the inner policy."""
         return self._inner_model().cadence
 
     @property
     def needs(self) -> Needs:
-        """What the inner policy needs, and that the simulator keeps jobs in their part."""
+        """Return the needs of the inner policy, plus that jobs are kept in their part."""
         return self._inner_model().needs | Needs(confine_by=self.by)
 
     def allocate(self, view: View, /) -> Plan:
-        """Call the policies of the parts that have new events, and join their plans."""
+        """Call the policies of the parts that are due and return their plans as one."""
         if not self._pool_of:
             self._begin(view)
         due_parts = self._route(view)
@@ -152,7 +152,7 @@ class Partition(Allocator):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Return the notes of the inner policies by part; say so if there is only one part."""
+        """Return the notes of the inner policies by part, and one if there is only one part."""
         parts = {part.name: remarks_of(part.inside.allocator) for part in self._parts.values()}
         of_all = set.intersection(*map(set, parts.values())) if parts else set[str]()
         part_notes = [
@@ -176,7 +176,7 @@ class Partition(Allocator):
         )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """Return the explanation of the part's own policy, with the name of the part."""
+        """Return the reason of the part's own policy, with the part's name; None if unknown."""
         code = self._home.get(job)
         if code is None:
             return None
@@ -191,7 +191,7 @@ class Partition(Allocator):
         )
 
     def _inner_model(self) -> Allocator:
-        """Return the policy that was built to learn its needs."""
+        """Return the policy that was built to learn its needs; raise if it is not built."""
         if self._model is None:
             raise ParameterError(
                 "partition: the inner policy is not built yet. Build this one with allocators.make."
@@ -206,7 +206,7 @@ class Partition(Allocator):
             self._part_of(view, job).running[job] = grant
 
     def _part_of(self, view: View, job: JobId) -> _Part:
-        """Return the part of a job; create it with its policy at its first job."""
+        """Record and return the part of a job; create it with its policy at its first job."""
         code = self._home[job] = int(view.one(self.by, job))
         part = self._parts.get(code)
         if part is None:
@@ -227,7 +227,10 @@ class Partition(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _route(self, view: View) -> Iterable[int]:
-        """Send the events to the parts and return the parts that must decide."""
+        """Send the events to the parts; return the codes of parts that must decide, ascending.
+
+        If nothing explains the call, all parts are returned.
+        """
         delta, parts = view.delta, self._parts
         touched: set[int] = set()
         for job in delta.arrived:
@@ -254,7 +257,7 @@ class Partition(Allocator):
         )
 
     def _route_endings(self, delta: Delta, touched: set[int]) -> None:
-        """Send ends and evictions of jobs to their parts."""
+        """Send ends and evictions to the parts of the jobs; add the parts to `touched`."""
         for eviction in delta.evicted:
             part = self._parts[self._home[eviction.job]]
             part.inside.evict(eviction)
@@ -268,7 +271,7 @@ class Partition(Allocator):
             del self._home[job]
 
     def _route_resize(self, view: View, job: JobId, touched: set[int]) -> None:
-        """Send a change of a job's size to its part."""
+        """Send a change of a job's size to its part, and to parts that share its nodes."""
         code = self._home[job]
         part = self._parts[code]
         part.inside.resize(job)
@@ -278,7 +281,10 @@ class Partition(Allocator):
             part.running[job] = view.grants[job]
 
     def _release_nodes(self, part: _Part, job: JobId, touched: set[int]) -> None:
-        """Record that a job released its nodes, and notify parts that share them."""
+        """Record that a job released its nodes; notify parts that share them.
+
+        Adds the codes of all these parts to `touched`.
+        """
         code = self._home[job]
         touched.add(code)
         grant = part.running.pop(job, None)
@@ -293,7 +299,7 @@ class Partition(Allocator):
                 touched.update(self._notify_parts(node, code))
 
     def _notify_parts(self, node: int, except_code: int) -> list[int]:
-        """Notify all parts but one that may use a changed node; return them."""
+        """Tell all parts but one that may use a changed node; return their codes."""
         pool = self._pool_of[node]
         notified = [
             code for code, part in self._parts.items() if pool in part.pools and code != except_code
@@ -306,7 +312,7 @@ class Partition(Allocator):
     # ----------------------------------------------------------------------------------------------
 
     def _decide_part(self, view: View, code: int, part: _Part) -> Plan:
-        """Return the plan of one part and update its jobs."""
+        """Return the plan of one part, and record its starts, stops, refusals and wake-up."""
         sub = SubView(view, part.inside.take_events())
         sub.narrow(part.waiting, part.running, part.elsewhere)
         plan = part.inside.decide(sub)
@@ -325,7 +331,7 @@ class Partition(Allocator):
         return plan
 
     def _next_wake(self) -> float:
-        """Return the earliest wake-up of all parts."""
+        """Return the earliest wake-up of all parts, or inf; drop outdated ones."""
         wakes = self._wakes
         while wakes and wakes[0][0] != self._parts[wakes[0][1]].inside.wake_at_s:
             heappop(wakes)
@@ -404,7 +410,10 @@ class Switch(Allocator):
 
     @property
     def cadence(self) -> Cadence:
-        """The events of both policies and the period of ``then``; ``first`` ticks by wake-ups."""
+        """Return the events of both policies and the period of ``then``.
+
+        The period of ``first`` is kept by wake-ups.
+        """
         first, then = self._both()
         a, b = first.cadence, then.cadence
         return Cadence(
@@ -416,12 +425,16 @@ class Switch(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """The needs of both policies."""
+        """Return the union of the needs of both policies."""
         first, then = self._both()
         return first.allocator.needs | then.allocator.needs
 
     def allocate(self, view: View, /) -> Plan:
-        """Return the plan of the policy that is active now."""
+        """Return the plan of the policy that is active now, if that is due.
+
+        When ``then`` takes over, every waiting job counts as arrived, and impossible ones are
+        refused.
+        """
         first, then = self._both()
         self._begun, at_s = True, instant(self.at_s)
         if view.now_s < at_s:
@@ -458,7 +471,7 @@ class Switch(Allocator):
         return inside.allocator.explain(decided, job)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return the notes of both policies; say so if the run ended before the change."""
+        """Return the notes of both policies, and one if the run ended before the change."""
         inner_notes = tuple(
             dict.fromkeys(
                 sentence for inside in self._both() for sentence in remarks_of(inside.allocator)
@@ -475,7 +488,7 @@ class Switch(Allocator):
         )
 
     def _both(self) -> tuple[InnerPolicy, InnerPolicy]:
-        """Return the two inner policies."""
+        """Return the two inner policies, or raise if they are not built."""
         if self._first is None or self._then is None:
             raise ParameterError(
                 "switch: the inner policies are not built yet. Build this one with allocators.make."
@@ -483,7 +496,7 @@ class Switch(Allocator):
         return self._first, self._then
 
     def _possible_events(self, inside: InnerPolicy, view: View, delta: Delta) -> Delta:
-        """Return a delta without arrivals that are impossible under one inner policy."""
+        """Return a delta without arrivals that one inner policy alone could never place."""
         both, own = self.needs, inside.allocator.needs
         more = (both.requires - own.requires) & {"overflow", "scaling"}
         mixed, scales = own.mixes_types, "scaling" in own.requires

@@ -51,7 +51,7 @@ class ObjectiveSpec:
 
     @property
     def looks(self) -> bool:
-        """Whether the objective reads rates, not only where jobs can run."""
+        """Return True if the objective reads rates, False if only where jobs can run."""
         return (
             self.objective in READS_RATES if not self.aware else self.objective not in EQUAL_SHARES
         )
@@ -102,7 +102,11 @@ class ObjectiveSpec:
         return OBJECTIVES["isolated" if self.objective in EQUAL_SHARES else self.objective](problem)
 
     def _problem(self, snapshot: JobsSnapshot) -> Problem:
-        """Return the problem of a snapshot, as the objective sees the rates."""
+        """Return the problem of a snapshot, with rates as the objective sees them.
+
+        Rates are 0 where a gang exceeds the GPUs of the type. If not `aware`, all types have equal
+        rates.
+        """
         fits = snapshot.gangs[:, None] <= snapshot.gpus
         rates = snapshot.rates * fits
         if not self.aware:
@@ -157,7 +161,7 @@ def snapshot_of(
 
 
 def column(view: View, name: str, ids: Ints) -> Floats:
-    """Return a column of some of the active jobs."""
+    """Return a column of the active jobs, for these job ids only."""
     values = view.active.column(name)
     return values if len(values) == len(ids) else values[np.searchsorted(view.active.ids, ids)]
 
@@ -171,7 +175,10 @@ def prices(listed: Floats) -> Floats:
 
 
 def _update_fair_records(roster: Roster, problem: Problem) -> Problem:
-    """Update the records of finish-time fairness and return the problem with them."""
+    """Add the isolated time of work done since the last shares; return the problem with it.
+
+    The work left and the isolated rates are recorded for the next update.
+    """
     done = np.maximum(roster.left - problem.left, 0.0)
     roster.fair_s += np.where(
         roster.counted & (roster.fair_rate > 0),
@@ -195,7 +202,10 @@ def _fifo_shares(
     problem: Problem,
     rng: np.random.Generator,
 ) -> Shares:
-    """Return the shares of the objective ``fifo``."""
+    """Return shares of 1 on one type for the objective ``fifo``; of 0 for jobs that wait.
+
+    If `aware`, the fastest type with room; otherwise jobs keep their type or get a random one.
+    """
     if spec.aware:
         return fifo(problem)
     known_rates = problem._replace(
@@ -213,7 +223,7 @@ def _allox_shares(
     problem: Problem,
     rng: np.random.Generator,
 ) -> Shares:
-    """Return the shares of the objective ``allox``; gangs go first."""
+    """Return the shares of the objective ``allox``; jobs keep their type, then gangs go first."""
     # AlloX has no gangs, so they go first: in order of arrival, each on the fastest type with room.
     # A job that has a type keeps it.
     del spec, snapshot, rng
@@ -234,10 +244,10 @@ def _allox_shares(
 
 
 def _subproblem(problem: Problem, jobs: Ints, devices: Ints) -> Problem:
-    """Return the problem of some of the jobs on these GPUs."""
+    """Return the problem of these jobs only, on these GPUs."""
 
     def select(values: Floats | float) -> Floats:
-        """Return a column of these jobs."""
+        """Return a column of the problem as one number for each of these jobs."""
         return per_job(problem, values)[jobs]
 
     return problem._replace(
@@ -256,7 +266,7 @@ def _water_filling_shares(
     problem: Problem,
     rng: np.random.Generator,
 ) -> Shares:
-    """Return the shares of the objective ``water_filling``."""
+    """Return the shares of the objective ``water_filling``, divided among owners if any."""
     del roster, rng
     if snapshot.owner is None:
         return water_filling(problem)

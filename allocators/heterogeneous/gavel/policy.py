@@ -258,7 +258,7 @@ class Gavel(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Rates if the objective reads them, and remaining work if it counts that."""
+        """Need rates if the objective reads them, and remaining work if it counts that."""
         rates = {"rates"} if self._spec.looks else set()
         sizes = {"remaining_work"} if self.objective in READS_WORK else set()
         return Needs(frozenset(rates | sizes))
@@ -269,7 +269,9 @@ class Gavel(Allocator):
         return self._spec.owner_column
 
     def shares(self, snapshot: JobsSnapshot, rng: np.random.Generator) -> Floats:
-        """Return shares of time outside of a run; see `Fluid.shares`.
+        """Return shares of time outside of a run, shape (jobs, types); see `Fluid.shares`.
+
+        Also updates the roster and the hint for the next call.
 
         Must be called on an instance that is not used in a run.
         """
@@ -311,7 +313,7 @@ class Gavel(Allocator):
         )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by a job's share on its best type and the time it received."""
+        """Explain a wait by a job's largest share on a type and the time it received there."""
         view, roster, clock = decided.view, self._roster, self._clock
         if not decided.wants(job):
             return room_reason(decided, job)
@@ -355,7 +357,7 @@ class Gavel(Allocator):
         )
 
     def _begin(self, view: View) -> Kinds:
-        """Create the types, the placement and the roster at the first call."""
+        """Create types, placement and roster and start the clock, once; return the types."""
         kinds = self._kinds = Kinds(view, self._place)
         self._placement = RoundPlacement(kinds, self._place)
         self._types = frozenset(node.gpu_type for node in view.cluster.nodes if node.gpus)
@@ -366,7 +368,10 @@ class Gavel(Allocator):
     def _round(
         self, view: View, kinds: Kinds, changes: dict[JobId, Grant | None], *, news: bool
     ) -> dict[str, float]:
-        """Decide a round: add its changes to `changes` and return its notes."""
+        """Decide a round: add its changes to `changes` and return its notes.
+
+        Outdated shares are computed again first, if they are old enough or no job would run.
+        """
         roster, placement = self._roster, self._placement
         if news:
             self._add_jobs(view, kinds)
@@ -387,7 +392,11 @@ class Gavel(Allocator):
         return notes
 
     def _received_s(self, view: View) -> Floats | float:
-        """Return the time that the running jobs received in the round that ends now."""
+        """Return the seconds that the running jobs received in the round that ends now.
+
+        One number for all, or with ``faithful`` one per job: only whole units of work, plus idle
+        time.
+        """
         elapsed_s, ran = view.now_s - self._clock.began_s, self._placement.ran
         if not self.faithful:
             return elapsed_s
@@ -406,7 +415,7 @@ class Gavel(Allocator):
         return received_s + idle_s
 
     def _add_jobs(self, view: View, kinds: Kinds) -> None:
-        """Add new jobs to the roster, with their gangs and rates."""
+        """Align the roster with the active GPU jobs; set the gangs and rates of new ones."""
         roster, ids = self._roster, self._cpu_jobs.without_cpu_jobs(view.active.ids)
         new = roster.align(ids)
         if len(new):
@@ -423,7 +432,7 @@ class Gavel(Allocator):
         return self.recompute_s or (RECOMPUTE_S if self.faithful else 0.0)
 
     def _is_old(self, view: View) -> bool:
-        """Return True if the shares may be computed again."""
+        """Return True if enough time has passed to compute the shares again."""
         # Upstream treats a clock at 0 as "never computed".
         uncounted = self.faithful and self._computed_s == 0 and view.from_zero
         return uncounted or view.now_s - self._computed_s >= self._min_interval_s
@@ -436,7 +445,7 @@ class Gavel(Allocator):
         )
 
     def _compute_shares(self, view: View, kinds: Kinds) -> dict[str, float]:
-        """Compute and set new shares; return notes with the objective."""
+        """Compute and set new shares; return notes with the objective's value if it is finite."""
         roster, placement = self._roster, self._placement
         answer = self._spec.shares(
             snapshot_of(view, self._spec, roster, kinds.types, placement.gpus),
@@ -468,7 +477,7 @@ class Gavel(Allocator):
         return not (won[~self._sits_out] >= 0).any()
 
     def _type_order(self, view: View) -> list[int]:
-        """Return the columns of types in filling order."""
+        """Return the type columns in filling order: the fastest first, or shuffled as upstream."""
         order = list(range(len(self._placement.gpus)))
         if (
             self.faithful
@@ -481,7 +490,10 @@ class Gavel(Allocator):
         return order
 
     def _current_ranking(self) -> DeficitRanking:
-        """Return the ranking of jobs under the present shares."""
+        """Return the ranking of jobs under the present shares, rebuilt if it was reset.
+
+        A rebuild also records which jobs sit out.
+        """
         if self._ranking is None:
             roster = self._roster
             can = roster.rates > 0
@@ -494,7 +506,7 @@ class Gavel(Allocator):
 
 
 def _upstream_shuffler(rng: np.random.Generator) -> Random:
-    """Return upstream's random stream for the order of types.
+    """Return upstream's random stream for the order of types, from the seed of `rng`.
 
     With few jobs the result depends on that order.
     """

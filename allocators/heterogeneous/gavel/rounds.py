@@ -85,7 +85,11 @@ class DeficitRanking:
     def _lane_winners(
         self, lane: Lane, received_s: Floats, won: Ints, left: int
     ) -> tuple[Ints, int]:
-        """Return the winners of a lane, in any order, and the GPUs left over."""
+        """Return the rows that win on a type, in any order, and the GPUs left over.
+
+        `lane` holds the candidate rows of the type and their shares. Rows that won on another type
+        are skipped.
+        """
         places, share = lane
         free = won.take(places) < 0
         places = places[free]
@@ -104,7 +108,10 @@ class DeficitRanking:
 
 
 def _lane(roster: Roster, places: Ints, kind: int) -> Lane:
-    """Return the jobs of a type in the order that breaks ties."""
+    """Return the candidate rows of a type in the order that breaks ties, and their shares.
+
+    The largest time owed goes first, then the largest share.
+    """
     # The order of ties is the same in every round, so a round only sorts the priorities.
     share = roster.share[places, kind]
     order = np.lexsort((-share, -roster.deficit_s[places, kind]))
@@ -112,7 +119,7 @@ def _lane(roster: Roster, places: Ints, kind: int) -> Lane:
 
 
 def _most_behind(lane: Lane, received_s: Floats, count: int) -> Lane:
-    """Return at least `count` jobs of a lane that are furthest behind their shares."""
+    """Return the rows and shares of at least `count` jobs furthest behind their shares."""
     places, share = lane
     behind = share / received_s.take(places)
     top = behind >= np.partition(behind, -count)[-count]
@@ -120,7 +127,10 @@ def _most_behind(lane: Lane, received_s: Floats, count: int) -> Lane:
 
 
 def _first_that_fit(ranked: Ints, sizes: list[int], left: int) -> tuple[Ints, int]:
-    """Return the ranked jobs that fit one after the other, and the GPUs left over."""
+    """Return the ranked rows that fit one after the other, and the GPUs left over.
+
+    A row that does not fit is skipped.
+    """
     taken = []
     for at, size in enumerate(sizes):
         if size <= left:
@@ -189,7 +199,7 @@ class Roster:
         return new
 
     def _by_type(self) -> tuple[tuple[str, float], ...]:
-        """Return the names of the arrays by type, with their initial values."""
+        """Return the names of the arrays by type, with the initial value of new rows."""
         return ("time_s", self._head_start_s), ("deficit_s", 0.0), ("share", 0.0)
 
     def reset(self, share: Floats, since_s: float) -> None:
@@ -279,12 +289,12 @@ class Kinds:
         return pools_of
 
     def free(self, view: View) -> list[int]:
-        """Return the free GPUs of each type."""
+        """Return the free GPUs of each type, by column."""
         free = view.room.free
         return [sum([free[at] for at in pools]) for pools in self.pools]
 
     def gpus_by_type(self, grant: Grant) -> list[int]:
-        """Return the GPUs of each type in a grant."""
+        """Return the GPUs of each type in a grant, by column."""
         gpus_by_type = [0] * len(self.types)
         for gang in grant.gangs:
             for part in gang:
@@ -295,7 +305,7 @@ class Kinds:
         return gpus_by_type
 
     def column(self, grant: Grant, demand: Demand) -> int:
-        """Return the column of the type on which a grant holds exactly one gang, or -1."""
+        """Return the column of the type on which a grant holds exactly one gang, or -1; cached."""
         entry = self._seen.get(grant.key)
         if entry is None or entry[0] is not grant or entry[1] is not demand:
             if len(self._seen) > _MAX_SEEN:
@@ -344,7 +354,7 @@ class Kinds:
         return can * np.nan_to_num(all_sizes[np.arange(len(ids)), which])
 
     def _shape(self, gpus: int, column: int) -> Shape:
-        """Return the shape of a gang of this size on one type."""
+        """Return the shape of a gang of this size on the fewest nodes of one type."""
         at = self.types[column]
         return Shape(
             tuple([gpus if kind == at else 0 for kind in range(self._all_types)]),
@@ -406,7 +416,10 @@ class RoundPlacement:
         return all(grants.get(ids[place]) is grant for place, grant in self._held.items())
 
     def read_grants(self, view: View, roster: Roster, cpu_jobs: CpuJobs) -> None:
-        """Read the present grants; `roster` must contain all active GPU jobs."""
+        """Record all grants, their types, the fixed jobs, and the GPUs that a round can give out.
+
+        `roster` must contain all active GPU jobs.
+        """
         held = {job: grant for job, grant in view.grants.items() if job not in cpu_jobs}
         at = np.searchsorted(roster.ids, np.fromiter(held, np.int64, len(held)))
         self._ids = roster.ids.tolist()
@@ -422,7 +435,10 @@ class RoundPlacement:
         self._count_gpus(view, roster.gangs)
 
     def _count_gpus(self, view: View, gangs: Ints) -> None:
-        """Compute the GPUs of each type that a round can give out."""
+        """Record the GPUs of each type in all, and those without fixed jobs that a round can give.
+
+        Also records running jobs, and jobs with grants other than one whole gang on one type.
+        """
         self._record_running()
         free, kinds = np.array(self._kinds.free(view)), len(self._kinds)
         held = np.bincount(self.ran_on, gangs[self.ran], kinds)
@@ -485,7 +501,10 @@ class RoundPlacement:
         )
 
     def _moved_jobs(self, won: Ints) -> Ints:
-        """Return the jobs that won on another type than their present one, or on none."""
+        """Return the rows of jobs that won on another type than their present one, or on none.
+
+        Fixed jobs never move.
+        """
         differs = won != self.on
         if self._some_stay:
             differs &= ~self.fixed
@@ -493,14 +512,20 @@ class RoundPlacement:
         return moved
 
     def _leaving_jobs(self, moved: Ints) -> list[int]:
-        """Return the jobs that give up their present grants."""
+        """Return the rows of jobs that give up their present grants.
+
+        These are moved jobs with a grant, and jobs whose grant is not one whole gang on one type.
+        """
         whole: list[int] = moved[self.on.take(moved) >= 0].tolist()
         return whole + [place for place in self._odd if not self.fixed[place]]
 
     def _place_moved(
         self, view: View, gangs: Ints, won: Ints, moved: Ints, leaving: list[int]
     ) -> dict[int, Grant]:
-        """Return nodes for jobs that won on another type than their present one."""
+        """Return new grants, by row, for jobs that won on another type than their present one.
+
+        Grants of leaving jobs are released first. A job without room for its gang is left out.
+        """
         chosen: dict[int, Grant] = {}
         columns = won.take(moved)
         seeking = moved[columns >= 0]
@@ -540,9 +565,9 @@ class RoundPlacement:
         others: list[tuple[int, int, Demand]],
         given: Mapping[tuple[int, int], list[Grant]],
     ) -> dict[int, Grant]:
-        """Return nodes for gangs without a released grant of the same size.
+        """Return grants, by row, for gangs without a released grant of the same size.
 
-        They come from released nodes in a single rack, or from free nodes.
+        They use released nodes in a single rack, or free nodes. A gang without room is left out.
         """
         chosen: dict[int, Grant] = {}
         left: dict[int, list[int]] = {}
@@ -582,9 +607,10 @@ class RoundPlacement:
     def _place_by_fit(
         self, view: View, roster: Roster, ranking: DeficitRanking, order: Sequence[int]
     ) -> tuple[Ints, dict[int, Grant]]:
-        """Place each winner at once and skip winners without room.
+        """Reserve nodes for each winner in turn; return winning columns and the grants, by row.
 
-        Used if cores, memory or separate pools limit placements.
+        Used if cores, memory or separate pools limit placements. First releases all grants that are
+        not fixed. Winners without room are skipped.
         """
         for place, grant in self._held.items():
             if not self.fixed[place]:
@@ -605,7 +631,7 @@ class RoundPlacement:
         return won, chosen
 
     def _keep_or_place(self, view: View, demand: Demand, place: int, column: int) -> Grant | None:
-        """Return the present grant of a winner if it fits, or a new one, or None."""
+        """Reserve and return the present grant of a winner if it fits, or a new one, or None."""
         pools, held = self._kinds.type_pools(view, demand)[column], self._held.get(place)
         if not view.room.gpus_free(pools):
             return None
@@ -616,7 +642,7 @@ class RoundPlacement:
     def _apply_changes(
         self, won: Ints, leaving: list[int], chosen: Mapping[int, Grant]
     ) -> dict[JobId, Grant | None]:
-        """Return the changes of grants and record the grants after them."""
+        """Return the changes of grants, None for a stop, and record the grants after them."""
         ids, held = self._ids, self._held
         changes: dict[JobId, Grant | None] = {}
         for place in leaving:

@@ -64,7 +64,7 @@ class Speeds:
         self.demands = [view.demand(job) for job in jobs.ids.tolist()]
 
     def speeds_on(self, kind: int, gpus: int) -> tuple[Floats, Ints]:
-        """Return the speed and size of each job's copy on at most `gpus` GPUs of a type.
+        """Return speed and size of each job's copy on at most `gpus` GPUs of one node; cached.
 
         The size is the gang, or the largest part of it that the performance model supports.
         """
@@ -225,7 +225,10 @@ class Deal:
     def _next_job(
         self, node: int, barred: np.ndarray[tuple[int], np.dtype[np.bool_]]
     ) -> int | None:
-        """Return the index of the job that gets a copy on a node, or None."""
+        """Return the index of the job that gets the next copy on a node, or None.
+
+        Jobs without a copy go first, by rank; then the job with the most time left.
+        """
         kind = self._kinds[node]
         speed, _ = self._speeds.speeds_on(kind, self._free.gpus[node])
         runs = np.where(self._wide, self._paces[:, kind], speed) > 0
@@ -240,7 +243,7 @@ class Deal:
         )
 
     def _allowed_jobs(self, node: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Return which jobs may use a node."""
+        """Return, as one boolean per job, which jobs may use a node; cached by pool."""
         pool = (
             next(at for at, pool in enumerate(self._view.room.pools) if node in pool.nodes)
             if node not in self._admit
@@ -252,7 +255,10 @@ class Deal:
         return self._admit[node]
 
     def _copy_nodes(self, at: int, node: int) -> Spots:
-        """Return the nodes of a job's copy on a node; empty if it has no room or no gain."""
+        """Return (node, replicas) pairs of a job's copy on a node; empty without room or gain.
+
+        A job that no single node can hold also uses other nodes of the type.
+        """
         demand, kind = self._demands[at], self._kinds[node]
         fit = self._free.fit(node, demand)
         if self._wide[at]:
@@ -280,7 +286,7 @@ class Deal:
         return spots if self._fill or not self._number[at] or self._is_faster(at, spots) else ()
 
     def _is_faster(self, at: int, spots: Spots) -> bool:
-        """Return True if a further copy makes a job faster."""
+        """Return True if a further copy on these nodes makes a job faster."""
         job, demand = self._ids[at], self._demands[at]
         before, after = (
             grant_of(demand, copies) for copies in (self.copies[job], [*self.copies[job], spots])
@@ -288,7 +294,7 @@ class Deal:
         return self._view.estimates.rate(job, after) > self._view.estimates.rate(job, before)
 
     def _add_copy(self, at: int, spots: Spots) -> None:
-        """Record a copy of a job and subtract its resources."""
+        """Record a copy of a job with its speed, and subtract its resources."""
         kind, demand = self._kinds[spots[0][0]], self._demands[at]
         speed = (
             self._paces[at, kind]
@@ -311,7 +317,7 @@ def grant_of(demand: Demand, copies: Sequence[Spots]) -> Grant:
 def keep_in_place(
     view: View, dealt: Copies, before: Mapping[JobId, Sequence[Spots]], free: Free
 ) -> Copies:
-    """Exchange equal nodes so that as many copies as possible keep their nodes.
+    """Return the assignment with equal nodes exchanged so that most copies keep their nodes.
 
     Parameters
     ----------
@@ -358,7 +364,7 @@ def keep_in_place(
 
 
 def _node_keys(view: View, free: Free) -> dict[int, tuple[int, int, float, float]]:
-    """Return the key of each node; nodes with equal keys are interchangeable."""
+    """Return a key for each node with free GPUs; nodes with equal keys are interchangeable."""
     cpus, mem_gb = free.cpus or [inf] * len(free.gpus), free.mem_gb or [inf] * len(free.gpus)
     return {
         node: (at, free.gpus[node], cpus[node], mem_gb[node])
@@ -487,7 +493,7 @@ class HadarE(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Remaining work and rates and, unless jobs have one copy only, several gangs per job."""
+        """Need remaining work, rates, and several gangs per job if jobs may have copies."""
         return Needs(RUN_TIME_NEEDS, frozenset({"forks"} if self.max_copies != 1 else ()))
 
     def __post_init__(self) -> None:
@@ -511,11 +517,11 @@ class HadarE(Allocator):
         return tuple(notes)
 
     def allocate(self, view: View, /) -> Plan:
-        """Assign the nodes for the round that begins now."""
+        """Assign the nodes if a round begins now; otherwise only start jobs without GPUs."""
         return self._rounds.plan(view, self._decide)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the jobs ahead in the order."""
+        """Explain a wait by the jobs ahead in the order, or between rounds by the next one."""
         if not decided.wants(job):
             return room_reason(decided, job)
         if self._last_s != decided.view.now_s or job not in self._last_ranks:
@@ -533,7 +539,7 @@ class HadarE(Allocator):
     def _decide(
         self, view: View, jobs: FreeJobs, paces: Floats, free: Free
     ) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
-        """Return the grants of a round and its notes."""
+        """Return the grants of a round by job, and its notes; jobs left out hold no GPUs."""
         ids, left_s = jobs.ids.tolist(), jobs.left / paces.max(axis=1)
         ranks = first_node_ranks(self.order, jobs, left_s, view.now_s)
         rules = DealRules(ranks, self.max_copies, self.fill)
@@ -554,5 +560,5 @@ class HadarE(Allocator):
 
 
 def _copy_spots(grant: Grant) -> Sequence[tuple[tuple[int, int], ...]]:
-    """Return the nodes and counts of each copy in a grant."""
+    """Return the (node, replicas) pairs of each copy in a grant."""
     return [spots_of(gang) for gang in grant.gangs]

@@ -77,7 +77,7 @@ class GangSpeed:
     def speed(
         self, view: View, job: JobId, peers: Ints, held: tuple[Spot, ...], nodes: int
     ) -> float:
-        """Return the work per second of a job with (type, GPUs) pairs on a number of nodes.
+        """Return a job's work per second with (type, GPUs) pairs on a number of nodes; cached.
 
         Its `peers`, which request as many GPUs, are estimated in the same call.
         """
@@ -127,11 +127,11 @@ class RoundMarket:
         self.job = self._ids.__getitem__
 
     def peers(self, demand: Demand) -> Ints:
-        """Return the jobs that request as many GPUs as a demand."""
+        """Return the ids of the jobs that request as many GPUs in total as a demand."""
         return self._peers[demand.replicas * demand.gpus]
 
     def utility(self, at: int, wait_s: float, pace: float) -> float:
-        """Return the utility of running a job at this speed after `wait_s` seconds."""
+        """Return the utility of running job `at` at this speed after `wait_s` seconds."""
         finish_s = self.view.now_s + wait_s + self._left[at] / pace
         return float(self._scale[at] / max(finish_s - self._origin_s[at], 1e-9))
 
@@ -145,12 +145,12 @@ class RoundMarket:
         return costs
 
     def price(self, node: int, free: int) -> float:
-        """Return the price of the next GPU of a node; the highest price for a full node."""
+        """Return the price of the next GPU of a node with `free` free GPUs; the highest if full."""
         steps, taken = self.steps(node), self.capacity[node] - free
         return steps[taken + 1] - steps[taken] if free else float(self.prices[1][self.types[node]])
 
     def cost(self, free: Free, spots: Spots, gpus: int) -> float:
-        """Return the cost of replicas of `gpus` GPUs each on these nodes."""
+        """Return the total price of replicas of `gpus` GPUs on nodes that are partly in use."""
         total = 0.0
         for node, count in spots:
             steps, taken = self.steps(node), self.capacity[node] - free.gpus[node]
@@ -228,7 +228,7 @@ class FindAlloc:
     def _candidates(
         self, market: RoundMarket, demand: Demand, paces: Sequence[float], free: Free, seat: Spots
     ) -> Iterator[tuple[Spots, bool]]:
-        """Yield candidate placements, and whether the job keeps its GPUs."""
+        """Yield the (node, replicas) pairs of candidates, and whether the job keeps its GPUs."""
         nodes, need = self._sites.nodes(market.view, demand), demand.replicas
         kinds = sorted(
             (kind for kind in nodes if paces[kind] > 0), key=lambda kind: (-paces[kind], kind)
@@ -263,9 +263,9 @@ class FindAlloc:
 
 
 def _present_spots(grant: Grant | None, demand: Demand) -> Spots:
-    """Return the present nodes of a job that runs as one gang of its requested size.
+    """Return the (node, replicas) pairs of a job that runs as one gang of its requested size.
 
-    A gang of another kind was started by another policy.
+    Empty for any other job: a gang of another kind was started by another policy.
     """
     if (
         grant is None
@@ -282,7 +282,7 @@ def _present_spots(grant: Grant | None, demand: Demand) -> Spots:
 
 
 def _fewest_nodes(market: RoundMarket, free: Free, fits: list[tuple[int, int]], need: int) -> Spots:
-    """Return the fewest nodes that hold the gang; of single nodes the cheapest."""
+    """Return (node, replicas) pairs on the fewest nodes that hold the gang; cheapest if one."""
     whole = [node for fit, node in fits if fit >= need]
     if whole:
         return ((min(whole, key=lambda node: (market.price(node, free.gpus[node]), node)), need),)
@@ -467,7 +467,7 @@ class Hadar(Allocator):
 
     @property
     def needs(self) -> Needs:
-        """Remaining work, rates and, with `mixing`, gangs over several types."""
+        """Need remaining work, rates and, with `mixing`, gangs over several types."""
         return Needs(RUN_TIME_NEEDS, mixes_types=self.mixing)
 
     def remarks(self) -> tuple[str, ...]:
@@ -482,14 +482,17 @@ class Hadar(Allocator):
         )
 
     def allocate(self, view: View, /) -> Plan:
-        """Place jobs for the round that begins now."""
+        """Place jobs if a round begins now; otherwise only start jobs without GPUs."""
         self._find.pace.forget(view.delta.finished)
         for job in view.delta.finished:
             self._work.pop(job, None)
         return self._rounds.plan(view, self._decide)
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
-        """Explain a wait by the utility per GPU of a job and the price of a GPU."""
+        """Explain a wait by a GPU's price if above the job's utility per GPU, else by its rank.
+
+        Between rounds the reason is the next round.
+        """
         ids = [] if self._last is None else self._last[0].jobs.ids.tolist()
         if not decided.wants(job):
             return room_reason(decided, job)
@@ -526,7 +529,7 @@ class Hadar(Allocator):
     def _decide(
         self, view: View, jobs: FreeJobs, paces: Floats, free: Free
     ) -> tuple[dict[JobId, Grant], Mapping[str, float]]:
-        """Return the grants of a round and its notes."""
+        """Return the grants of a round by job, and its notes; jobs left out hold no GPUs."""
         market, order = self._open_market(view, jobs, paces)
         rows = paces.tolist()
         state = self._search(market, order, rows, PartialPlan(0.0, free, ()))
@@ -545,7 +548,10 @@ class Hadar(Allocator):
     def _open_market(
         self, view: View, jobs: FreeJobs, paces: Floats
     ) -> tuple[RoundMarket, list[int]]:
-        """Return the market of a round and the order of its jobs."""
+        """Return the market of a round and the job indices in the order of placement.
+
+        Also records the work of jobs seen for the first time, and the GPU types in service.
+        """
         for job, left in zip(jobs.ids.tolist(), jobs.left.tolist(), strict=True):
             self._work[job] = max(self._work.get(job, left), left)
         work = np.array([self._work[job] for job in jobs.ids.tolist()])
@@ -579,7 +585,10 @@ class Hadar(Allocator):
         rows: Sequence[Sequence[float]],
         start: PartialPlan,
     ) -> PartialPlan:
-        """Place the jobs in order and return the best partial decision."""
+        """Place the jobs in order; return the partial decision with the greatest payoff.
+
+        Keeps the `beam` best partial decisions. A job without a positive payoff is skipped.
+        """
         view, beam = market.view, [start]
         for at in order:
             grown = []
@@ -610,7 +619,10 @@ class Hadar(Allocator):
         rows: Sequence[Sequence[float]],
         state: PartialPlan,
     ) -> Iterator[Placement]:
-        """Yield placements of skipped jobs on idle GPUs."""
+        """Yield placements of skipped jobs on idle GPUs, in order, and reserve them.
+
+        Without `fill` only one, and only if the cluster would otherwise be idle.
+        """
         idle = not state.choices and len(market.view.grants) == sum(
             [market.job(at) in market.view.grants for at in order]
         )
@@ -629,7 +641,7 @@ class Hadar(Allocator):
 
 
 def _gpus_by_type(view: View) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the number of GPUs in service of each type."""
+    """Return the number of GPUs in service of each type, by type index."""
     counts = np.zeros(len(view.cluster.types), np.int64)
     for node, gpus in zip(view.cluster.nodes, view.capacity.tolist(), strict=True):
         if gpus:
@@ -638,7 +650,7 @@ def _gpus_by_type(view: View) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _price_notes(market: RoundMarket, free: Free) -> dict[str, float]:
-    """Return the mean price of the next GPU of each type."""
+    """Return the mean price of the next GPU over the nodes of each type, by name of the note."""
     prices: dict[int, list[float]] = {}
     for node, capacity in enumerate(market.capacity):
         if capacity:

@@ -37,13 +37,13 @@ class QueueSizes(NamedTuple):
 
     @property
     def best(self) -> Floats:
-        """Work per second on the best type."""
+        """Return each job's work per second on its best type."""
         best: Floats = self.paces.max(axis=1)
         return best
 
     @property
     def worst(self) -> Floats:
-        """Work per second on the slowest type on which the job runs."""
+        """Return each job's work per second on the slowest type on which it runs."""
         worst: Floats = np.where(self.paces > 0, self.paces, np.inf).min(axis=1)
         return worst
 

@@ -35,7 +35,7 @@ class Free:
 
     @classmethod
     def from_view(cls, view: View) -> Free:
-        """Return the free resources of a view."""
+        """Return the free resources of a view by node; cores and memory None if never limited."""
         cpus, mem_gb = view.free_cpus, view.free_mem_gb
         limits = [
             node for node in view.cluster.nodes if not (isinf(node.cpus) and isinf(node.mem_gb))
@@ -101,7 +101,7 @@ class FreeJobs(NamedTuple):
 
     @classmethod
     def from_view(cls, view: View) -> FreeJobs:
-        """Return all waiting jobs and the running jobs that may be stopped."""
+        """Return all waiting GPU jobs and the running GPU jobs that may be stopped."""
         active = view.active
         mask = (active.gpus > 0) & (
             active.preemptible | ~np.isin(active.ids, np.array(list(view.grants), np.int64))
@@ -165,7 +165,7 @@ class JobSpeeds:
         self._rows: dict[JobId, Floats] = {}
 
     def speeds(self, view: View, ids: Sequence[JobId]) -> Floats:
-        """Return the work per second, of shape (jobs, types); 0 where a job does not run."""
+        """Return the work per second, shape (jobs, types); 0 where a job does not run; cached."""
         fresh: dict[int, list[JobId]] = {}
         for job in ids:
             if job not in self._rows:
@@ -180,7 +180,7 @@ class JobSpeeds:
             self._rows.pop(job, None)
 
     def _estimate(self, view: View, jobs: list[JobId]) -> None:
-        """Estimate the work per second of jobs with the same demand."""
+        """Store the estimated work per second on each type, of jobs with the same demand."""
         demand, types = view.demand(jobs[0]), len(view.cluster.types)
         kinds = sorted(self._sites.nodes(view, demand))
         shapes = [
@@ -253,7 +253,7 @@ class RoundLoop:
         return Plan(changes, wake_at_s=self._next_s(view), notes=notes)
 
     def _next_s(self, view: View) -> float:
-        """Return when the policy must be called next."""
+        """Return when the policy must be called next; inf if only by events."""
         # No event reports that a job without GPUs lost its nodes, so while one runs the policy is
         # called once per round length.
         return min(
@@ -272,7 +272,7 @@ def _release_jobs(view: View, jobs: FreeJobs) -> Free:
 def _grant_changes(
     view: View, jobs: FreeJobs, target: Mapping[JobId, Grant], place: Placer
 ) -> dict[JobId, Grant | None]:
-    """Return the grant changes that lead from the released jobs to the target.
+    """Reserve the target's grants; return the changes from the present grants to them.
 
     Parameter servers go where the workers of all jobs leave room.
     """
@@ -296,9 +296,10 @@ def _grant_changes(
 def _with_servers(
     view: View, servers: Demand, grant: Grant, held: Grant | None, place: Placer
 ) -> Grant | None:
-    """Add servers to the workers of a grant: the job's present ones, or others.
+    """Return the grant of these workers with reserved servers; None if no servers fit.
 
-    Copies without room for servers are dropped.
+    Uses the job's present servers if its workers stay, otherwise places new ones. Copies without
+    room for servers are dropped.
     """
     room = view.room
     if held is not None and [gang.workers for gang in held.gangs] == [
@@ -324,7 +325,7 @@ def _grant_of_part(part: Part) -> Grant:
 
 
 def _needs_next_round(view: View, changes: Mapping[JobId, Grant | None]) -> bool:
-    """Return True if another round follows this one."""
+    """Return True if a job runs after the changes, and one has GPUs or another one waits."""
     # A job that waits while only jobs without GPUs run may wait for cores, and the end of a job is
     # no event here.
     running = [job for job, grant in {**view.grants, **changes}.items() if grant is not None]
@@ -339,7 +340,7 @@ def shape(types: int, gpus: Mapping[int, int], nodes: int) -> Shape:
 
 
 def gang_of(demand: Demand, spots: Iterable[Spot]) -> Gang:
-    """Return a gang on these nodes, in order of their numbers.
+    """Return a gang of these replicas per node, in order of the nodes' numbers.
 
     Its parameter servers count as if they were all on the first node until they are placed.
     """
@@ -354,12 +355,15 @@ def gang_of(demand: Demand, spots: Iterable[Spot]) -> Gang:
 
 
 def spots_of(gang: Gang) -> Spots:
-    """Return the nodes and counts of the workers of a gang."""
+    """Return the (node, replicas) pairs of the workers of a gang."""
     return tuple(zip(gang.workers.nodes, gang.workers.count, strict=True))
 
 
 def fill_in_order(fits: Iterable[tuple[int, int]], need: int) -> list[Spot]:
-    """Fill nodes, given as (replicas that fit, node), in order; empty if they are too few."""
+    """Return replicas per node for nodes given as (replicas that fit, node), filled in order.
+
+    Empty if the nodes are too few.
+    """
     spots = []
     for fit, node in fits:
         if fit:

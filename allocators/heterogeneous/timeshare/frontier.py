@@ -79,7 +79,7 @@ class FrontierMarket:
 
     @classmethod
     def from_problem(cls, problem: Problem) -> FrontierMarket:
-        """Return the market of the jobs and types of a problem that can run."""
+        """Return the market of a problem, without jobs that cannot run and types without GPUs."""
         types = np.flatnonzero(problem.devices > 0)
         within = problem.rates[:, types]
         highest = within.max(axis=1, initial=0.0)
@@ -102,7 +102,7 @@ class FrontierMarket:
         )
 
     def frontier(self, prices: Floats) -> Frontier:
-        """Return the cheapest mixes at these prices per GPU of each type, all >= 0.
+        """Return the cheapest mixes of types at these prices per GPU of each type, all >= 0.
 
         Notes
         -----
@@ -126,7 +126,7 @@ class FrontierMarket:
         return Frontier(step, reached.ravel(), slopes.ravel(), at.ravel())
 
     def mix(self, frontier: Frontier, throughput: Floats) -> FrontierPoint:
-        """Return the cheapest mix of every job for a relative throughput of 0 to 1."""
+        """Return the cheapest mix of types of every job for its relative throughput of 0 to 1."""
         kinds, start = len(self.kinds), self.kind
         for piece in range(1, frontier.pieces):
             start = start + kinds * (throughput > frontier.reached[self.kind + kinds * piece])
@@ -137,7 +137,7 @@ class FrontierMarket:
         )
 
     def worthwhile(self, frontier: Frontier, worth: Floats) -> Floats:
-        """Return the throughput up to which more of it costs a job at most its value."""
+        """Return each job's throughput up to which more of it costs at most its value `worth`."""
         most = np.zeros(len(self.kind))
         for piece in range(frontier.pieces):
             start = self.kind + len(self.kinds) * piece
@@ -155,11 +155,11 @@ class FrontierMarket:
         return taken[:-1].astype(np.float64, copy=False)
 
     def slope(self, mix: FrontierPoint, growth: Floats) -> float:
-        """Return how fast the price of a mix grows with the throughputs."""
+        """Return the growth of a mix's total price if throughputs grow at these speeds."""
         return float((self.gangs * mix.frontier.slope[mix.start]) @ growth)
 
     def shares(self, mix: FrontierPoint) -> Floats:
-        """Return a mix as shares of time of the jobs and types of the market."""
+        """Return a mix as shares of time, shape (jobs, types) of the market."""
         every = np.arange(len(self.kind))
         x = np.zeros((len(self.kind), len(self.devices) + 1))
         x[every, mix.frontier.at[mix.start]] = 1.0 - mix.along
@@ -167,11 +167,11 @@ class FrontierMarket:
         return x[:, :-1]
 
     def usable_prices(self, hint: Hint | None) -> list[Floats]:
-        """Return the prices of an earlier answer that fit the types."""
+        """Return the price vectors of a hint that have one price for each type of the market."""
         return [prices for prices in hint or () if len(prices) == len(self.types)]
 
     def to_problem(self, x: Floats) -> Floats:
-        """Return shares of the market as shares of the problem."""
+        """Return shares of the market in the shape of the problem, with 0 elsewhere."""
         full = np.zeros(self.shape)
         full[self.jobs[:, None], self.types] = x
         return full

@@ -104,7 +104,7 @@ def highest(market: FrontierMarket, goal: Goal, start: Start, prices: Sequence[F
     high = goal.most
 
     def ask(tried: Floats, low: float) -> list[_Column]:
-        """Return the columns at given prices."""
+        """Return the columns bought at given prices, and lower the upper bound `high`."""
         nonlocal high
         high, mix, used = _find_affordable_level(market, goal.need, high, tried)
         columns = [_Column(high, used, high, mix)]
@@ -121,7 +121,7 @@ def highest(market: FrontierMarket, goal: Goal, start: Start, prices: Sequence[F
 def _find_affordable_level(
     market: FrontierMarket, need: Need, high: float, prices: Floats
 ) -> tuple[float, FrontierPoint, Floats]:
-    """Return the level at which all needs cost as much as all GPUs, its mix, and the GPUs used.
+    """Return the level at which all needs cost as much as all GPUs, its mix, and GPUs used.
 
     The level is at most `high`.
     """
@@ -170,7 +170,7 @@ def fill(
     """
 
     def ask(tried: Floats, _: float) -> list[_Column]:
-        """Return the column at given prices."""
+        """Return the single column bought at given prices."""
         frontier = market.frontier(tried)
         throughput = np.maximum(floor, market.worthwhile(frontier, worth))
         mix = market.mix(frontier, throughput)
@@ -246,7 +246,7 @@ def _generate(
 
 
 def _column_shares(market: FrontierMarket, column: _Column) -> Floats:
-    """Return the shares of time of a column."""
+    """Return the shares of time of a column, shape (jobs, types)."""
     return (
         market.shares(column.answer) if isinstance(column.answer, FrontierPoint) else column.answer
     )
@@ -280,7 +280,7 @@ class _Master:
         self._count += 1
 
     def solve(self) -> None:
-        """Improve the basis, unless it becomes too close to singular for exact weights."""
+        """Improve the basis by pivots, or keep it if the new one is too close to singular."""
         before = self._basis, self._inverse, self._weights
         self._pivot()
         wrong = np.abs(self._matrix[:, self._basis] @ self._weights - 1.0).max()
@@ -288,7 +288,10 @@ class _Master:
             self._basis, self._inverse, self._weights = before
 
     def _pivot(self) -> None:
-        """Run simplex pivots from the present basis."""
+        """Run simplex pivots from the present basis until none improves it.
+
+        Also updates the inverse, weights and dual prices.
+        """
         matrix, values = self._matrix[:, : self._count], self._values[: self._count]
         largest, basis = float(np.abs(values).max()), self._basis
         inverse = self._inverse

@@ -22,7 +22,9 @@ WAITS = -1
 
 
 def fifo(problem: Problem) -> Shares:
-    """Assign the fastest type with enough GPUs to jobs in order of arrival, until one does not fit.
+    """Give jobs in order of arrival the fastest type with enough GPUs, until one does not fit.
+
+    Returns a share of 1 on that type; 0 for jobs that wait.
 
     Notes
     -----
@@ -43,7 +45,7 @@ def fifo(problem: Problem) -> Shares:
 
 
 def fifo_any(problem: Problem, held: Ints, rng: np.random.Generator) -> Ints:
-    """Return the type of every job: its present one, or in order of arrival a random one that fits.
+    """Return each job's type: its present one, or in order of arrival a random one that fits.
 
     It stops at the first job that fits on no type.
 
@@ -77,7 +79,7 @@ def fifo_any(problem: Problem, held: Ints, rng: np.random.Generator) -> Ints:
 
 
 def whole_shares(at: Ints, types: int) -> Floats:
-    """Return shares of time of jobs that have one type, or none, all the time."""
+    """Return shares of time, 1 on the given type column of each job; 0 for jobs that wait."""
     x = np.zeros((len(at), types))
     has = np.flatnonzero(at != WAITS)
     x[has, at[has]] = 1.0
@@ -85,7 +87,7 @@ def whole_shares(at: Ints, types: int) -> Floats:
 
 
 def arrival_order(problem: Problem) -> list[int]:
-    """Return the jobs in order of arrival, without those too large for the empty cluster."""
+    """Return the rows of jobs in order of arrival, without jobs that fit no type when empty."""
     could = np.any(
         (problem.rates > 0) & (problem.gangs[:, None] <= problem.devices), axis=1
     ).tolist()
@@ -97,12 +99,12 @@ def arrival_order(problem: Problem) -> list[int]:
 
 
 def _fitting_types(problem: Problem, job: int, free: Ints) -> Ints:
-    """Return the columns of types on which a job runs and fits."""
+    """Return the columns of types on which a job runs and enough GPUs are free."""
     return np.flatnonzero((problem.rates[job] > 0) & (free >= problem.gangs[job]))
 
 
 def allox(problem: Problem, held: Ints, alpha: float = 1.0) -> Ints:
-    """Return the type of every job: its present one, or that of the best matching of jobs to GPUs.
+    """Return each job's type: its present one, or that of the best matching of jobs to GPUs.
 
     Parameters
     ----------
@@ -227,7 +229,7 @@ def _relax_matching(runs_s: Floats, gpus: Ints) -> tuple[Floats, Floats]:
 def _ranks_and_delays(
     part: Floats, order: Ints, sorted_s: Floats, gpus: Ints
 ) -> tuple[Floats, Floats]:
-    """Return the ranks of fractional jobs on each type, and the run time of higher ranks."""
+    """Return the ranks of divided jobs on each type, and the total run time of higher ranks."""
     mass = np.take_along_axis(part, order, 0) / gpus
     pushed = np.cumsum(mass * sorted_s, axis=0)
     return np.cumsum(mass, axis=0), pushed[-1] - pushed

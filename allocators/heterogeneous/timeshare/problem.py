@@ -92,7 +92,7 @@ class Shares(NamedTuple):
 
 
 def per_job(problem: Problem, value: Floats | float) -> Floats:
-    """Return a column of the problem as one number per job."""
+    """Return a number or column of the problem as an array of one number per job."""
     return np.full(len(problem.rates), value, dtype=float)
 
 
@@ -109,7 +109,7 @@ def runs_somewhere(problem: Problem) -> Floats:
 
 
 def proportional(problem: Problem) -> Shares:
-    """Return equal shares for all jobs: on each type its part of all GPUs.
+    """Return equal shares for all jobs: on each type the type's part of all GPUs.
 
     Notes
     -----
@@ -125,7 +125,7 @@ def normal_rates(problem: Problem) -> Floats:
 
 
 def _type_fractions(problem: Problem) -> Floats:
-    """Return the part of each type in all GPUs."""
+    """Return each type's part of all GPUs, as fractions with sum 1."""
     parts: Floats = problem.devices / max(1, problem.devices.sum())
     return parts
 
@@ -177,7 +177,7 @@ def agnostic(rates: Floats, reference: int | None = None) -> Floats:
 
 
 def tidy(problem: Problem, x: Floats) -> Floats:
-    """Clip rounding errors of a solver: negative shares, rows above 1, and types above capacity."""
+    """Return shares clipped to 0 to 1 per job, and scaled down on types above capacity."""
     x = np.minimum(np.maximum(x, 0.0), 1.0)
     x /= np.maximum(1.0, x.sum(axis=1, keepdims=True))
     used = problem.gangs @ x

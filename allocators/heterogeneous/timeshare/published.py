@@ -92,19 +92,19 @@ class Cone:
     curved: bool = False
 
     def times(self, x: BlockColumns) -> Rows:
-        """Return A x."""
+        """Return the values of all constraint rows at the columns `x`: A x."""
         own = np.matmul(self.rows, x.own[:, :, None])[:, :, 0] + self.on_level * x.level
         return Rows(own, np.einsum("mk,mk->k", self.gpus, x.own[:, : self.gpus.shape[1]]))
 
     def transpose_times(self, z: Rows) -> BlockColumns:
-        """Return A^T z."""
+        """Return the values of all columns at the row multipliers `z`: A^T z."""
         own = np.matmul(z.own[:, None, :], self.rows)[:, 0]
         own[:, : self.gpus.shape[1]] += self.gpus * z.gpus
         return BlockColumns(own, float(np.vdot(self.on_level, z.own)))
 
 
 def norm(values: Rows | BlockColumns) -> float:
-    """Return the Euclidean length."""
+    """Return the Euclidean length of all numbers together."""
     own, rest = values
     return float(np.sqrt(np.vdot(own, own) + np.vdot(rest, rest)))
 
@@ -143,7 +143,7 @@ def quotient(by: Rows, a: Rows, *, curved: bool) -> Rows:
 
 
 def unit(rows: Rows, *, curved: bool) -> Rows:
-    """Return the unit of `product`."""
+    """Return the identity element of `product`, in the shape of these rows."""
     own = np.ones_like(rows.own)
     if curved:
         own[:, 1 - CURVED_ROWS :] = 0.0
@@ -151,7 +151,7 @@ def unit(rows: Rows, *, curved: bool) -> Rows:
 
 
 def depth(rows: Rows, *, curved: bool) -> float:
-    """Return how far a point is inside the cone, in units; < 0 outside."""
+    """Return how far a point is inside the cone, in multiples of `unit`; < 0 outside."""
     flat = rows.own[:, :-CURVED_ROWS] if curved else rows.own
     lowest = min(float(flat.min()), float(rows.gpus.min()))
     if curved:
@@ -161,7 +161,7 @@ def depth(rows: Rows, *, curved: bool) -> float:
 
 
 def move_inside(rows: Rows, *, curved: bool) -> Rows:
-    """Move a point along the unit until it is well inside the cone."""
+    """Return a point moved along the unit until it is well inside the cone."""
     lowest = depth(rows, curved=curved)
     return rows.plus(unit(rows, curved=curved), 1 + (-lowest if lowest <= 0 else -_INSIDE))
 
@@ -203,7 +203,7 @@ def solve(cone: Cone) -> Floats:
 
 
 def _scale_program(cone: Cone) -> tuple[Cone, Floats]:
-    """Return the program with scaled rows and columns, and the column scales."""
+    """Return the program with scaled rows and columns, and the scale of each job's columns."""
     rows, on_level, gpus = cone.rows, cone.on_level, cone.gpus
     by_column, by_level = np.ones(cone.cost.own.shape), 1.0
     limit, types = cone.limit, gpus.shape[1]
@@ -259,7 +259,7 @@ class Scaling:
         return Rows(own, rows.gpus * self._gpus)
 
     def _turn_curved(self, values: Floats, *, back: bool) -> Floats:
-        """Return the block of the curved rows, or its inverse, times columns of values."""
+        """Return the curved rows' block, or with `back` its inverse, times columns of values."""
         axis = mirror(self._axis) if back else self._axis
         head, tail = axis[:, :1, None], axis[:, 1:, None]
         along = (tail * values[:, 1:]).sum(axis=1, keepdims=True)
@@ -303,7 +303,7 @@ class Scaling:
         small[range(types), range(types)] -= self._gpus**2
         small[-1, -1] += not cone.on_level.any()
 
-        def once(right: BlockColumns, below: Rows) -> tuple[BlockColumns, Rows]:
+        def solve_once(right: BlockColumns, below: Rows) -> tuple[BlockColumns, Rows]:
             own = np.concatenate((right.own, below.own[:, types:]), axis=1)
             if self._curved:
                 self._turn_back(own)
@@ -323,7 +323,8 @@ class Scaling:
             return BlockColumns(x, float(solution[-1])), z
 
         def step(right: BlockColumns, below: Rows) -> tuple[BlockColumns, Rows]:
-            x, z = once(right, below)
+            """Solve the equations of a step with iterative refinement; return x and z."""
+            x, z = solve_once(right, below)
             before = np.inf
             for _ in range(_MAX_REFINEMENTS):
                 missed = right.plus(cone.transpose_times(z), -1.0)
@@ -332,7 +333,7 @@ class Scaling:
                 error = max(error, norm(short) / (1 + norm(below)))
                 if error <= _REFINED or error * _REFINES > before:
                     break
-                more, rest = once(missed, short)
+                more, rest = solve_once(missed, short)
                 x, z, before = x.plus(more), z.plus(rest), error
             return x, z
 
@@ -342,7 +343,10 @@ class Scaling:
 def _step_length(
     at: Rows, changes: tuple[Rows, Rows], scalars: tuple[float, ...], *, curved: bool
 ) -> float:
-    """Return the length of a step; `scalars` are two numbers > 0 and their changes."""
+    """Return the longest step that stays inside the cone, within bounds.
+
+    `scalars` are two numbers > 0 and their changes, which must stay positive too.
+    """
     tau, change, kappa, other = scalars
     nearest = max(inverse_max_step(at, change, curved=curved) for change in changes)
     nearest = max(nearest, -change / tau, -other / kappa)
@@ -401,7 +405,7 @@ class _Point:
 
 
 def _follow_path(cone: Cone) -> Floats:
-    """Follow the path to its end and return the shares of a scaled program."""
+    """Follow the path to its end; return each job's columns for a scaled program."""
     curved, minus = cone.curved, BlockColumns(-cone.cost.own, -cone.cost.level)
     even = unit(cone.limit, curved=False)
     step = Scaling(even, even, curved=False).solver(cone)
@@ -474,7 +478,7 @@ _IN_THE_CONE: Final = 2.0
 
 
 def max_min(problem: Problem) -> Shares:
-    """Maximize the least weighted, normalized throughput."""
+    """Return shares that maximize the least weighted, normalized throughput."""
     jobs = np.flatnonzero(runs_somewhere(problem) > 0)
     if not len(jobs):
         return Shares(np.zeros(problem.rates.shape), np.inf)
@@ -492,7 +496,7 @@ def max_min(problem: Problem) -> Shares:
 
 
 def max_sum_throughput(problem: Problem) -> Shares:
-    """Maximize the sum of iterations per second."""
+    """Return shares that maximize the sum of iterations per second."""
     jobs = np.flatnonzero(runs_somewhere(problem) > 0)
     if not len(jobs):
         return Shares(np.zeros(problem.rates.shape), 0.0)
@@ -505,12 +509,12 @@ def max_sum_throughput(problem: Problem) -> Shares:
 
 
 def cost(problem: Problem) -> Shares:
-    """Maximize the sum of iterations per second, each divided by its type's price."""
+    """Return shares that maximize iterations per second, each over its type's price."""
     return max_sum_throughput(problem._replace(rates=problem.rates / problem.prices))
 
 
 def finish_time_fairness(problem: Problem) -> Shares:
-    """Minimize the largest ratio of completion time to that in isolation.
+    """Return shares that minimize the largest ratio of completion time to that in isolation.
 
     Notes
     -----
@@ -590,7 +594,10 @@ PUBLISHED: Final[Mapping[str, Callable[[Problem], Shares]]] = MappingProxyType(
 def _time_rows(
     problem: Problem, jobs: Ints, more: int, *, columns: int
 ) -> tuple[Floats, Floats, Rows]:
-    """Return rows for shares >= 0 with a sum of at most 1 per job, with room for more rows."""
+    """Return rows, level coefficients and limits for shares >= 0 with sums of at most 1.
+
+    There is room for `more` rows, still zeros.
+    """
     count, types = len(jobs), problem.rates.shape[1]
     rows = np.zeros((count, types + 1 + more, types + columns))
     rows[:, range(types), range(types)] = -1.0
@@ -601,13 +608,16 @@ def _time_rows(
 
 
 def _gpus_per_share(problem: Problem, jobs: Ints) -> Floats:
-    """Return the GPUs of each type used per share of time."""
+    """Return the GPUs used per share of time, shape (jobs, types): each job's gang."""
     gangs: Floats = problem.gangs[jobs].astype(np.float64)
     return np.tile(gangs.reshape(-1, 1), (1, problem.rates.shape[1]))
 
 
 def _solve_shares(problem: Problem, jobs: Ints, program: Cone) -> Floats:
-    """Solve a program and return the shares of all jobs, rounded to single precision."""
+    """Solve a program; return the shares of all jobs of the problem, in single precision.
+
+    Jobs without a row have shares of 0.
+    """
     count, types = problem.rates.shape
     x = np.zeros((count, types))
     x[jobs] = solve(program)[:, :types]

@@ -41,7 +41,7 @@ Balance = Callable[[Floats, Floats], Floats]
 
 
 def analytic_center(market: FrontierMarket, floor: Floats, start: Floats) -> Floats:
-    """Return the analytic center: the shares with the greatest product of all slacks and shares.
+    """Return the shares with the greatest product of all slacks and shares (analytic center).
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def analytic_center(market: FrontierMarket, floor: Floats, start: Floats) -> Flo
 
 
 def _interior_point(market: FrontierMarket, runs: NDArray[np.bool_], x: Floats) -> Floats:
-    """Move feasible shares into the interior, using half of the slack; array (types, jobs)."""
+    """Return feasible shares moved inside by half of the slack, shape (types, jobs)."""
     more = runs * (np.maximum(1 - np.add.reduce(x), 0.0) / (len(x) + 1))
     gpus = np.maximum(market.devices - x @ market.gangs, 0.0)
     fits = 0.5 * gpus / np.maximum(more @ market.gangs, 0.5 * market.devices)
@@ -98,12 +98,12 @@ def _interior_point(market: FrontierMarket, runs: NDArray[np.bool_], x: Floats) 
 
 
 def _step_length(values: Floats, change: Floats) -> float:
-    """Return the part of a step after which all values are still positive."""
+    """Return the part of a step, at most 1, after which all values are still positive."""
     return min(1.0, _BOUNDARY / max(_BOUNDARY, -float(np.minimum.reduce(change / values))))
 
 
 def _dense_balance(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
-    """Return a solver of the price equations with one dense matrix."""
+    """Return a function that solves the price equations with one dense matrix."""
     types, jobs = rates.shape
     kind, job = np.nonzero(runs)
     share, every = np.arange(len(kind)), np.arange(jobs)
@@ -114,7 +114,7 @@ def _dense_balance(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Bal
     sums[2 * jobs + kind, share] = gangs[job]
 
     def balance(give: Floats, free: Floats) -> Floats:
-        """Return the prices of Newton's step."""
+        """Return the prices of Newton's step; `give` and `free` have one number per slack."""
         prices: Floats = dposv((sums * give) @ sums.T, sums @ free)[1] @ sums
         return prices
 
@@ -122,7 +122,7 @@ def _dense_balance(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Bal
 
 
 def _column_balance(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
-    """Return a solver of the price equations by elimination for all jobs at once.
+    """Return a function that solves the price equations by elimination for all jobs at once.
 
     It eliminates the equations of time, then those of losses, and solves those of GPUs.
     """
@@ -132,7 +132,7 @@ def _column_balance(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Ba
     ways = np.count_nonzero(used)
 
     def balance(give: Floats, free: Floats) -> Floats:
-        """Return the prices of Newton's step."""
+        """Return the prices of Newton's step; `give` and `free` have one number per slack."""
         time = np.zeros((2, *used.shape))
         time[:, used] = give[:ways], free[:ways]
         total = time.sum(axis=1)
@@ -164,7 +164,7 @@ _MIN_PERIOD_S, _MAX_PERIOD_S, _CLOSE = 100.0, 1e6, 1.05
 
 
 def max_min(problem: Problem) -> Shares:
-    """Maximize the least weighted throughput, relative to that with a proportional share.
+    """Return shares that maximize the least weighted throughput, relative to an equal share.
 
     Notes
     -----
@@ -179,7 +179,7 @@ def max_min(problem: Problem) -> Shares:
 
 
 def makespan(problem: Problem, *, bisection: bool = False) -> Shares:
-    """Minimize the end of the last active job under constant shares.
+    """Return constant shares that minimize the end of the last active job.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def makespan(problem: Problem, *, bisection: bool = False) -> Shares:
 
 
 def finish_time_fairness(problem: Problem) -> Shares:
-    """Minimize the largest ratio of completion time to completion time in isolation.
+    """Return shares that minimize the largest ratio of completion time to that in isolation.
 
     Notes
     -----
@@ -249,7 +249,7 @@ def finish_time_fairness(problem: Problem) -> Shares:
 
 
 def max_sum_throughput(problem: Problem) -> Shares:
-    """Maximize the sum of iterations per second.
+    """Return shares that maximize the sum of iterations per second.
 
     Rates are not normalized, so models of many small iterations win.
     """
@@ -269,7 +269,7 @@ def max_sum_throughput(problem: Problem) -> Shares:
 
 
 def cost(problem: Problem) -> Shares:
-    """Maximize the sum of iterations per second, each divided by the price of a GPU hour.
+    """Return shares that maximize iterations per second, each over its type's price per hour.
 
     A linear approximation of throughput per dollar.
     """
@@ -277,7 +277,7 @@ def cost(problem: Problem) -> Shares:
 
 
 def cost_slo(problem: Problem) -> Shares:
-    """Maximize the same sum as `cost`, with every job fast enough for its deadline.
+    """Return shares as `cost`, but with every job fast enough for its deadline if possible.
 
     Notes
     -----

@@ -112,7 +112,11 @@ def water_filling(problem: Problem, entities: Entities | None = None) -> Shares:
 
 
 def _weights(water: _Water, saturated: Marks) -> Floats:
-    """Return the speed at which the throughput of each job grows."""
+    """Return the speed at which each job's throughput grows; 0 for saturated jobs.
+
+    Without entities it is the job's weight. An entity divides its weight among its jobs that still
+    grow, or with `fifo` gives it to the first of them.
+    """
     weights = np.where(
         saturated, 0.0, per_job(water.problem, water.problem.weights)[water.market.jobs]
     )
@@ -137,6 +141,8 @@ def _can_grow(
     at: Floats | None,
 ) -> Marks:
     """Return which jobs can grow without a loss to others; True for jobs outside `candidates`.
+
+    `prices` are replaced by those of the last solution.
 
     ``at`` are the prices that prove the level, if any do.
     """
@@ -201,7 +207,11 @@ def _bound_growth(
 def _solve_generally(
     water: _Water, values: Floats, floor: Floats, growth: Floats | None
 ) -> Mixture | None:
-    """Solve a nearly degenerate problem with the general solver; None if infeasible."""
+    """Return the mixture for a nearly degenerate problem by the general solver, or None.
+
+    Without `growth` it maximizes the values above the floor, otherwise also the level. None if
+    infeasible.
+    """
     market = water.market
     within = water.problem._replace(rates=market.to_problem(market.kinds[market.kind]))
     every = np.zeros((2, len(within.rates)))
