@@ -312,7 +312,7 @@ class Kai(Allocator):
         return tree
 
     def _quota_notes(self, queues: Iterable[QueueSpec], total: list[float]) -> list[str]:
-        """Return a note for each resource whose root quotas add up to more than the total."""
+        """Return a note for each resource with root quotas that exceed the cluster in total."""
         notes = []
         for at, amount in zip(self._kinds, total, strict=True):
             quotas = [queue.quotas[at].deserved for queue in queues if not queue.parent]
@@ -434,7 +434,7 @@ class _Cycle:
             line.update_leaves(work.leaf)
 
     def consolidate(self) -> None:
-        """Move running jobs for waiting jobs whose GPUs are free but on scattered nodes."""
+        """Move running jobs to start waiting jobs for which enough scattered GPUs are free."""
         view, tree = self._view, self._tree
         line = JobOrder(tree, self._jobs.works)
         while (lane := line.next_lane()) is not None:

@@ -235,7 +235,7 @@ class QueueTree:
         self._divide_among(self.roots, total, k)
 
     def _divide_among(self, nodes: Sequence[QueueNode], total: Sequence[float], k: float) -> None:
-        """Set the fair shares of sibling queues, and those of their descendants.
+        """Set the fair shares of sibling queues, then of all their descendants.
 
         Also sets `allocatable`: the larger of quota and fair share, at most the limit.
         """

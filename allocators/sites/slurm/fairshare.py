@@ -111,7 +111,7 @@ class FairShare:
         self._normalize()
 
     def user_share(self, account: str, user: str) -> Share:
-        """Return the share of a user; a user without one gets one share."""
+        """Return the share of a user; create missing users and accounts with one share."""
         share = self._users.get((account, user))
         if share is None:
             if account not in self._accounts:
@@ -161,12 +161,12 @@ class FairShare:
         return node
 
     def _attach(self, child: Share, parent: Share) -> None:
-        """Make a node the child of another one."""
+        """Make a node the child of another node."""
         child.parent = parent
         parent.children.append(child)
 
     def _normalize(self) -> None:
-        """Compute the normalized shares of all nodes."""
+        """Set the normalized shares of all nodes: parent's part x shares among siblings."""
 
         def visit(parent: Share) -> None:
             total = sum([child.shares or 0 for child in parent.children])
@@ -184,7 +184,7 @@ class FairShare:
             self._decay(child, factor)
 
     def _compute_classic(self) -> None:
-        """Compute effective usage and factor of all nodes by the classic algorithm."""
+        """Set effective usage and factor of all nodes by the classic algorithm."""
         total_usage = self._root.usage
 
         def visit(parent: Share) -> None:
@@ -208,7 +208,10 @@ class FairShare:
         visit(self._root)
 
     def _rank_fair_tree(self) -> None:
-        """Rank all users by Fair Tree; ties share a rank, and tied accounts are merged."""
+        """Set the factor of each user to rank / users, ranked by Fair Tree.
+
+        Tied users share a rank, and the members of tied accounts are ranked together.
+        """
         count = len(self._users)
         rank = left = count
 
@@ -250,6 +253,8 @@ def usage_decay_per_s(half_life_s: float) -> float:
 
 def read_usage(text: str) -> Iterator[tuple[str, str, float]]:
     """Yield (account, user, billing seconds) from the output of ``sshare -alP``.
+
+    Rows of accounts without a user are skipped.
 
     Raises
     ------
