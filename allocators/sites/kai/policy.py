@@ -434,7 +434,7 @@ class _Cycle:
             line.update_leaves(work.leaf)
 
     def consolidate(self) -> None:
-        """Move running jobs to start waiting jobs for which enough scattered GPUs are free."""
+        """Move running jobs to start waiting jobs that have enough GPUs only in total."""
         view, tree = self._view, self._tree
         line = JobOrder(tree, self._jobs.works)
         while (lane := line.next_lane()) is not None:

@@ -115,7 +115,7 @@ class QuotaNode:
             child.compute_ancestors((self, *above))
 
     def available(self, cell: int) -> int:
-        """Return the quota of a cell left for the node, with what it may borrow.
+        """Return the quota of a cell left for the node, with its borrowable quota.
 
         Negative if others borrowed its own quota.
         """

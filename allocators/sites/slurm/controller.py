@@ -470,7 +470,7 @@ class Controller:
             self.resumed.append(job)
 
     def _end_graced(self, now_s: float) -> None:
-        """Vacate preempted jobs whose grace time has ended and that still run."""
+        """Vacate preempted jobs that still run at the end of their grace time."""
         while self._in_grace and self._in_grace[0][0] <= now_s:
             victim = heappop(self._in_grace)[2]
             if self.running.get(victim.job.id) is victim.job:

@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     why: str = ""
 
     def sentence(self) -> str:
-        """Return the finding as a sentence: file, line, setting, and what is done with it."""
+        """Return the finding as a sentence: file, line, setting, and its class or reason."""
         value = f"={self.value}" if self.value else ""
         shown = f"{self.key}{value}"
         shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
