@@ -555,6 +555,7 @@ class _Cycle:
                 victims_of[leaf] = reclaimable[::-1]
 
         def in_turn() -> Iterable[JobId]:
+            """Yield victims of the queue served last; drop queues without any to reclaim."""
             while victims_of:
                 leaf = tree.last_queue(victims_of)
                 if not tree.can_reclaim_from(work, works[victims_of[leaf][-1]]):

@@ -153,7 +153,7 @@ class Kueue(Allocator):
         return (*notes, *(self._run.remarks() if self._run is not None else ()))
 
     def allocate(self, view: View, /) -> Plan:
-        """Update the queues, reserve quota, and start jobs that have room."""
+        """Update the queues, reserve quota, and return a plan that starts jobs with room."""
         run = self._run
         if run is None:
             run = self._run = self._start_run(view)
@@ -353,7 +353,11 @@ class _Run:
         self._last = {}
 
     def follow(self, view: View) -> frozenset[JobId]:
-        """Process the events since the last decision; return the jobs to refuse."""
+        """Process the events since the last decision; return the jobs to refuse.
+
+        Ended jobs free their quota, evicted jobs wait for nodes or are submitted, resized and
+        arrived jobs are submitted.
+        """
         delta: Delta = view.delta
         refused: list[JobId] = []
         self._freed = bool(delta.finished or delta.evicted or delta.nodes or delta.resized)

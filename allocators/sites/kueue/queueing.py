@@ -208,7 +208,7 @@ class QueueState:
         self._parked.append(bucket)
 
     def unpark(self) -> None:
-        """Let all parked workloads be tried again."""
+        """Let the parked workloads of all shapes be tried again."""
         for bucket in self._parked:
             bucket.parked = False
             if not self.strict:

@@ -158,7 +158,7 @@ class Scheduler:
         )
 
     def run(self) -> list[tuple[QueuedWorkload, bool]]:
-        """Run cycles until nothing changes.
+        """Run cycles of all roots until nothing changes; unpark roots that are due.
 
         Returns
         -------
@@ -485,7 +485,10 @@ class Scheduler:
         return Mode(PREEMPT if own else RECLAIM, borrows)
 
     def _preempts_while_borrowing(self, queue: QueueState) -> bool:
-        """Return True if a queue may preempt while it borrows."""
+        """Return True if a queue may preempt while it borrows.
+
+        By borrowWithinCohort; under fair sharing by reclaimWithinCohort, too.
+        """
         preemption = queue.config.preemption
         return preemption.borrow != NEVER or (self.fair and preemption.reclaim != NEVER)
 
@@ -501,7 +504,10 @@ class _TargetCache:
         self._preempts = one.queue.preempts
 
     def targets(self, usage: list[tuple[int, int]], short: list[int]) -> list[QueuedWorkload]:
-        """Return the workloads to preempt for a usage; cached if it is of one cell."""
+        """Return the workloads to preempt for a usage; cached if it is of one cell.
+
+        [] if the queue's policies allow no preemption.
+        """
         if not self._preempts:
             return []
         key = tuple(usage)

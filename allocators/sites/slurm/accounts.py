@@ -400,7 +400,8 @@ class _AccountsReader:
     ) -> None:
         """Add an account or user with its settings.
 
-        A user line with partitions sets limits in these partitions only.
+        A user line with partitions sets limits in these partitions only. The first account of a
+        user becomes its default account.
         """
         association = Association(account, user, parent, _parse_shares(pairs, number))
         in_part = user and "partition" in pairs
@@ -510,6 +511,7 @@ def _merge_limits(
 
     def add(name: str, more: Mapping[str, float]) -> None:
         # A resource that is not named keeps its limit.
+        """Merge amounts by resource into the changed limit `name`; drop unlimited ones."""
         merged = {**changed.get(name, getattr(was, name)), **more}
         changed[name] = {tres: most for tres, most in merged.items() if most < inf}
 

@@ -314,7 +314,7 @@ def _mark_suspend_missed(finding: Finding) -> Finding:
 
 
 def _make_finding(line: int, key: str, value: str) -> Finding:
-    """Return the finding for a key outside node and partition lines."""
+    """Return the finding for a key outside node and partition lines: its class and reason."""
     kind, why = classify_key(key, value)
     if key.lower() == "schedulerparameters" and value.startswith("="):
         why = "has a doubled =, which Slurm reads as a single one"
@@ -466,7 +466,7 @@ class Switch(NamedTuple):
 
 
 def read_topology(text: str) -> tuple[Switch, ...]:
-    """Parse a ``topology.conf``, in file order.
+    """Parse a ``topology.conf`` to its switches, in file order.
 
     Raises
     ------

@@ -157,7 +157,10 @@ class Controller:
         return barred
 
     def _is_first(self, job: SlurmJob) -> bool:
-        """Return True if no earlier job waits for nodes of a job's partition."""
+        """Return True if no earlier job waits for nodes of a job's partition.
+
+        Partitions that share nodes count.
+        """
         nodes = self.partitions[job.partition].nodes
         for other in self._line:
             if other.rank >= job.rank:
@@ -218,7 +221,10 @@ class Controller:
         return job
 
     def undo_start(self, job: SlurmJob) -> None:
-        """Requeue a job started now that did not fit; retry it when resources are freed."""
+        """Requeue a started job that got no room in the simulator; free its nodes.
+
+        It is tried again when resources are freed.
+        """
         del self.running[job.id]
         self._alone -= job.alone
         self.nodes.take(job, job.held, -1)
@@ -249,7 +255,10 @@ class Controller:
         self._mark_freed(now_s)
 
     def tick(self, now_s: float) -> list[SlurmJob]:
-        """Run all due passes and timers; return the jobs started since the last tick."""
+        """Run all due passes and timers; return the jobs started since the last tick.
+
+        In order: ends of grace times, resumption, priorities, reservations, main pass, backfill.
+        """
         self._end_graced(now_s)
         if self.suspended:
             self._resume_suspended(now_s)

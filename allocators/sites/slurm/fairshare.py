@@ -169,6 +169,7 @@ class FairShare:
         """Set the normalized shares of all nodes: parent's part x shares among siblings."""
 
         def visit(parent: Share) -> None:
+            """Set the normalized shares of all nodes below a parent."""
             total = sum([child.shares or 0 for child in parent.children])
             for child in parent.children:
                 part = 1.0 if child.shares is None else child.shares / total if total else 0.0
@@ -188,6 +189,7 @@ class FairShare:
         total_usage = self._root.usage
 
         def visit(parent: Share) -> None:
+            """Set effective usage and factor of all nodes below a parent."""
             total = sum([child.shares or 0 for child in parent.children])
             for child in parent.children:
                 used = child.usage / total_usage if total_usage else 0.0
@@ -216,6 +218,10 @@ class FairShare:
         rank = left = count
 
         def level(child: Share, siblings: list[Share]) -> float:
+            """Return the level fair share: part of shares / part of usage among siblings.
+
+            0 without shares; inf without usage or with Fairshare=parent.
+            """
             if child.shares == 0:
                 return 0.0
             if child.shares is None or not child.usage:
@@ -225,6 +231,10 @@ class FairShare:
             return (child.shares / shares) / (child.usage / used)
 
         def visit(groups: list[list[Share]], *, is_tied: bool) -> None:
+            """Rank the users in groups of siblings and below, highest level fair share first.
+
+            With `is_tied`, the first user shares the previous rank.
+            """
             nonlocal rank, left
             ranked = [(level(child, siblings), child) for siblings in groups for child in siblings]
             ranked.sort(key=lambda item: (-item[0], not item[1].is_user))

@@ -89,6 +89,9 @@ class UsageLimits:
     def refusal(self, jobs: tuple[SlurmJob, ...]) -> str:
         """Return the reason to refuse a job at submission; "" = accepted.
 
+        In order: limits of its partitions, numbers of queued jobs, limits per job if they refuse
+        jobs, and limits that would block it forever.
+
         Parameters
         ----------
         jobs : tuple of Job
@@ -171,7 +174,10 @@ class UsageLimits:
     # ----------------------------------------------------------------------------------------------
 
     def blocking_reason(self, now_s: float, job: SlurmJob) -> str:
-        """Return the reason that blocks a job even with free nodes; "" = none."""
+        """Return the limit or rule that blocks a job even with free nodes; "" = none.
+
+        In order: its own size (cached), its array, QOS thresholds, running jobs, usage over time.
+        """
         if job.permanent_reason is None:
             job.permanent_reason = self._own_reason(job)
         if job.permanent_reason:
@@ -432,6 +438,7 @@ def _scopes(levels: tuple[Level, ...], user: str, account: str) -> Iterator[Scop
     def unseen_limits(
         kind: str, jobs: float, tres: Mapping[str, float]
     ) -> tuple[float, dict[str, float]]:
+        """Return the limits of a kind not set by a more specific level; mark them as set."""
         most = {name: amount for name, amount in tres.items() if (kind, name) not in seen}
         jobs = inf if (kind, "") in seen else jobs
         seen.update((kind, name) for name in (*most, *([""] if jobs < inf else [])))

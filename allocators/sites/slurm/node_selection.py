@@ -115,7 +115,7 @@ class FreeNodes:
             self._log.append(node)
 
     def set_free(self, gpus: Sequence[int], cpus: Sequence[float], mem_gb: Sequence[float]) -> None:
-        """Set the free resources of all nodes, and log the nodes that changed."""
+        """Set the free resources of all nodes; mark changed nodes for a new count."""
         own: list[Sequence[float]] = [self.gpus, self.cpus, self.mem_gb]
         for amounts, others in zip(own, (gpus, cpus, mem_gb), strict=True):
             if amounts != others:
@@ -436,7 +436,7 @@ def is_enough(job: SlurmJob, room: Room, nodes: Mask) -> bool:
 
 
 def _consecutive_runs(nodes: Mask) -> list[Mask]:
-    """Split a mask into runs of consecutive nodes."""
+    """Split a mask into masks of consecutive nodes, lowest nodes first."""
     runs: list[Mask] = []
     while nodes:
         beyond = nodes + (nodes & -nodes)

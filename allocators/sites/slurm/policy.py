@@ -176,7 +176,7 @@ class Slurm(SlurmSettings):
         return self._run.explain(decided, job) if self._run is not None else None
 
     def timers(self, view: View, rules: Rules) -> Timers:
-        """Return the first tick of each clock: from parameters, or drawn from the seed."""
+        """Return the first tick of each clock: now plus a parameter, or drawn from the seed."""
         phases = (self.main_phase_s, self.bf_phase_s, self.calc_phase_s)
         periods = (rules.main_interval_s, rules.interval_s, rules.period_s)
         main_s, backfill_s, priority_s = (
@@ -195,7 +195,10 @@ class Slurm(SlurmSettings):
         )
 
     def rules(self) -> Rules:
-        """Return the rules of the file, overridden by parameters that were changed."""
+        """Return the rules of ``slurm.conf``, overridden by parameters that were changed.
+
+        Without a file, all come from the parameters.
+        """
         config = self.site.config
         own = {name: convert(getattr(self, name)) for name, (_, convert) in CONFIG_KEYS.items()}
         ours = {"size_by_used": self.size_nodes == "used"}
@@ -234,7 +237,10 @@ class Slurm(SlurmSettings):
 
     @property
     def kill_after_s(self) -> float:
-        """Time after its limit at which a job is ended, in seconds; inf = never."""
+        """Seconds after its time limit at which a job is ended; inf = never.
+
+        OverTimeLimit and KillWait of the file, else 30 s.
+        """
         if self.limits != "kill":
             return inf
         config = self.site.config
@@ -582,6 +588,8 @@ class SlurmRun:
 
     def follow(self, view: View) -> list[JobId]:
         """Pass ended jobs and changed nodes to the controller; return suspended jobs to requeue.
+
+        Evicted jobs end too; the free resources are read from the view again.
 
         Returns
         -------

@@ -178,6 +178,8 @@ def resumable(
 ) -> list[SlurmJob]:
     """Return the suspended jobs with free cores, higher tiers and earlier starts first.
 
+    Each takes its cores from the next.
+
     Their resources are all booked in `nodes`.
     """
     cores: dict[int, float] = {}

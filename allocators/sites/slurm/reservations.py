@@ -101,7 +101,7 @@ def read_reservations(text: str) -> tuple[tuple[Reserved, ...], tuple[Finding, .
 
 
 def _parse_reservation(pairs: Mapping[str, str], number: int) -> Reserved:
-    """Return the reservation of a line."""
+    """Return the reservation of a line's KEY=VALUE pairs; errors name the line."""
     begin_s = _parse_date_s(pairs.get("starttime", ""), number)
     if "endtime" in pairs:
         end_s = _parse_date_s(pairs["endtime"], number)
@@ -331,7 +331,7 @@ class Calendar:
         return "ReqNodeNotAvail"
 
     def next_edge_s(self, now_s: float) -> float:
-        """Return the next begin or end of a reservation; inf = none."""
+        """Return the next begin or end of any reservation after now; inf = none."""
         edges = [
             edge_s
             for one in self.reserved

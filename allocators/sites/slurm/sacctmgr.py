@@ -89,7 +89,7 @@ def sacctmgr_script(people: Associations) -> str:
 
 
 def _is_implied(holder: Holder, people: Associations) -> bool:
-    """Return True if a user has only associations in single partitions.
+    """Return True for a user without limits except in single partitions.
 
     A command for the user itself would admit it to all partitions.
     """
@@ -187,6 +187,7 @@ def _terms(people: Associations) -> dict[Holder, Terms]:
     above = {entry.account: entry.parent for entry in people.entries if not entry.user}
 
     def depth(entry: Association) -> tuple[bool, int]:
+        """Return the sort key: accounts by depth below the root, then users."""
         levels, at = 0, entry.account
         while at in above:
             levels, at = levels + 1, above[at]

@@ -107,13 +107,16 @@ class SlurmSite(NamedTuple):
 
     @property
     def flags(self) -> frozenset[str]:
-        """PriorityFlags in lower case."""
+        """PriorityFlags of ``slurm.conf`` in lower case."""
         text = self.config.values.get("priorityflags", "") if self.config is not None else ""
         return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
 
     @property
     def enforced(self) -> frozenset[str]:
-        """Enforced limits: "limits", "qos" and "safe" ("safe" and "all" imply "limits")."""
+        """Enforced limits: "limits", "qos" and "safe" ("safe" and "all" imply "limits").
+
+        From AccountingStorageEnforce; "all" implies all three.
+        """
         if self.config is None:
             return frozenset()
         text = self.config.values.get("accountingstorageenforce", "").lower()
@@ -152,6 +155,7 @@ def name_order(names: Sequence[str]) -> list[int]:
     """Return the node indices in Slurm's order: by name prefix, then by number."""
 
     def key(at: int) -> tuple[str, int, str]:
+        """Return the sort key (name prefix, number or -1, name) of a node."""
         match = _NUMBERED.fullmatch(names[at])
         assert match is not None, "matches any text"
         return match[1], int(match[2] or -1), names[at]
@@ -304,6 +308,7 @@ def levels_of(
     heights: dict[str, int] = {}
 
     def collect_leaves(switch: ConfiguredSwitch) -> None:
+        """Set the leaf masks and the height of a switch and the switches below it."""
         if switch.name in leaves:
             return
         below = [by_name[name] for name in switch.switches if name in by_name]
@@ -507,6 +512,7 @@ def qos_preemption_levels(site: SlurmSite) -> dict[str, int]:
     qualities = site.associations.qualities
 
     def level(name: str, above: frozenset[str]) -> int:
+        """Return the longest chain below a QOS that avoids the QOS `above`."""
         below = qualities[name].preempts & qualities.keys() - above
         return max([1 + level(one, above | {one}) for one in below], default=0)
 
