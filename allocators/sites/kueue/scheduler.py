@@ -273,7 +273,7 @@ class Scheduler:
         return reserved
 
     def _admit(self, one: QueuedWorkload, usage: Usage, chosen: tuple[str, ...]) -> None:
-        """Number an admission, and record the workload with its usage and flavors."""
+        """Admit a workload with its usage and flavors; number its admission."""
         self._admissions += 1
         one.usage, one.chosen, one.order = usage, chosen, self._admissions
         one.preempting = False
