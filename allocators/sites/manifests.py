@@ -46,7 +46,9 @@ def quantity(text: object) -> Fraction:
 
 
 def format_quantity(value: Fraction) -> str:
-    """Format a quantity so that `quantity` parses the same value.
+    """Return a quantity as exact text, in the largest binary unit that divides it.
+
+    Without one, the unit is the coarsest of 1, m, u and n. `quantity` parses the same value.
 
     Raises
     ------
@@ -93,7 +95,7 @@ class Fields:
         return iter(self._data)
 
     def text(self, key: str, default: str = "", choices: tuple[str, ...] = ()) -> str:
-        """Return a text.
+        """Return the value of a key as text, or the default; mark the key as read.
 
         Raises
         ------
@@ -108,7 +110,7 @@ class Fields:
         return str(value)
 
     def required_text(self, key: str) -> str:
-        """Return a text that must be present.
+        """Return the value of a key as text, which must be present and not empty.
 
         Raises
         ------
@@ -120,7 +122,7 @@ class Fields:
         return value
 
     def integer(self, key: str, default: int | None = None) -> int | None:
-        """Return an integer.
+        """Return the value of a key as an integer; the default if it is absent or empty.
 
         Raises
         ------
@@ -135,7 +137,10 @@ class Fields:
         return int(text)
 
     def leaves(self) -> dict[str, str]:
-        """Return all plain values by path."""
+        """Return the scalars at every depth as texts by path, such as ``spec.rules[0].name``.
+
+        No key is marked as read.
+        """
         values: dict[str, str] = {}
         pending: list[tuple[str, Any]] = [(self.path, self._data)]
         while pending:
@@ -151,7 +156,9 @@ class Fields:
         return values
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """Return a boolean.
+        """Return the value of a key as a boolean; the default if it is absent or empty.
+
+        True, yes and on are true; false, no and off are false, in any case.
 
         Raises
         ------
@@ -164,7 +171,7 @@ class Fields:
         return text in _TRUE if text else default
 
     def quantity(self, key: str, default: Fraction | None = None) -> Fraction | None:
-        """Return an exact quantity.
+        """Return the quantity of a key as an exact fraction; the default if it is absent.
 
         Raises
         ------
@@ -180,7 +187,7 @@ class Fields:
             raise ParameterError(f"{self.where}: {self._path_of(key)}: {error}") from error
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts.
+        """Return the list of a key as texts; empty if the key is absent.
 
         Raises
         ------
@@ -194,7 +201,7 @@ class Fields:
         return tuple(map(str, values))
 
     def mapping(self, key: str) -> Fields:
-        """Return a mapping; empty if the key is absent.
+        """Return the mapping of a key as Fields; empty if the key is absent.
 
         Raises
         ------
@@ -204,7 +211,7 @@ class Fields:
         return self._add_child(key, self._read_key(key, {}))
 
     def mappings(self, key: str) -> tuple[Fields, ...]:
-        """Return a list of mappings.
+        """Return the list of mappings of a key as Fields; empty if the key is absent.
 
         Raises
         ------
@@ -220,7 +227,7 @@ class Fields:
         self._read_keys.update(self._data)
 
     def unread_keys(self) -> Iterator[str]:
-        """Yield the paths of the keys that were not read."""
+        """Yield the paths of unread keys, here and in the mappings obtained from here."""
         yield from (self._path_of(key) for key in self._data if key not in self._read_keys)
         for child in self._children:
             yield from child.unread_keys()
@@ -239,14 +246,17 @@ class Fields:
         return self._data.get(key, default)
 
     def _read_list(self, key: str) -> list[Any]:
-        """Return a list; raise an error for other values."""
+        """Return the list of a key, and mark it as read; raise an error for other values."""
         values = self._read_key(key, [])
         if not isinstance(values, list):
             raise self.error(key, f"is no list but a {_type_name(values)}")
         return values
 
     def _add_child(self, key: str, data: Any) -> Fields:
-        """Return a mapping inside this one; raise an error for other values."""
+        """Return a nested mapping as Fields, registered for `unread_keys`.
+
+        Raises an error for other values.
+        """
         if not isinstance(data, dict):
             raise self.error(key, f"is no mapping but a {_type_name(data)}")
         child = Fields(self.where, self._path_of(key), data)
@@ -315,7 +325,7 @@ def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _parse_documents(text: str) -> Iterator[Manifest]:
-    """Yield the objects of all documents."""
+    """Yield the objects of all YAML documents; skip empty documents."""
     loader = _Loader(text)
     try:
         at = 0
@@ -330,7 +340,7 @@ def _parse_documents(text: str) -> Iterator[Manifest]:
 
 
 def _parse_objects(data: Any, node: Any, text: str, where: str) -> Iterator[Manifest]:
-    """Yield the objects of a document, which may be a list."""
+    """Yield the objects of a document: one, or the items of a ``kind: List`` or a sequence."""
     if isinstance(data, dict) and data.get("kind") == "List":
         items = data.get("items", [])
         if not isinstance(items, list):
@@ -347,7 +357,7 @@ def _parse_objects(data: Any, node: Any, text: str, where: str) -> Iterator[Mani
 
 
 def _source_text(node: Any, text: str) -> str:
-    """Return the source text of a node without its indentation."""
+    """Return the source text of a YAML node, with the node's indentation removed."""
     first, *rest = text[node.start_mark.index : node.end_mark.index].rstrip().split("\n")
     left = node.start_mark.column
     moved = [line[left:] if not line[:left].strip() else line for line in rest]
@@ -355,7 +365,7 @@ def _source_text(node: Any, text: str) -> str:
 
 
 def _parse_object(data: Any, where: str, source: str) -> Manifest:
-    """Return the object of a document or list item."""
+    """Return a mapping as a Manifest; mark kind, apiVersion and metadata as read."""
     if not isinstance(data, dict):
         what = repr(data)[:40] if isinstance(data, str) else f"a {_type_name(data)}"
         raise ParameterError(f"{where} is no object of Kubernetes but {what}.")
@@ -381,7 +391,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node; refuse aliases."""
+        """Compose a node; raise ComposerError for an alias."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.composer.ComposerError(
@@ -390,7 +400,7 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        """Build a mapping; refuse repeated keys."""
+        """Build a mapping; raise ConstructorError for keys that repeat or are no text."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for at, key in enumerate(keys):
             if not isinstance(key, str) or key in keys[:at]:

@@ -194,7 +194,7 @@ class Kai(Allocator):
         )
 
     def remarks(self) -> tuple[str, ...]:
-        """Return notes on assumed queues, unmapped tenants, and stopped or refused jobs."""
+        """Return notes on queues and tenants, and the numbers of stopped and refused jobs."""
         notes = list(self._notes)
         if self._reclaimed:
             notes.append(f"kai stopped {_jobs(self._reclaimed)} for another queue.")
@@ -206,7 +206,10 @@ class Kai(Allocator):
         return tuple(notes)
 
     def allocate(self, view: View, /) -> Plan:
-        """Run one scheduling cycle."""
+        """Run one scheduling cycle: allocate, consolidate, reclaim, preempt; return its plan.
+
+        The first call builds the queue tree.
+        """
         tree = self._tree
         if tree is None:
             tree = self._tree = self._build_tree(view)
@@ -232,7 +235,10 @@ class Kai(Allocator):
         return EMPTY
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason | None:
-        """Return what blocks a job, and the allocation and fair share of its queue."""
+        """Return what blocks a waiting job, and its queue's GPUs and fair share; else None.
+
+        A job is blocked by a limit, by the quota of a non-preemptible job, or by lack of room.
+        """
         work = self._jobs.works.get(job)
         if work is None or job not in work.leaf.waiting:
             return None
@@ -258,7 +264,10 @@ class Kai(Allocator):
     # -- state ------------------------------------------------------------------------------------
 
     def _build_tree(self, view: View) -> QueueTree:
-        """Build the queue tree from the configuration or the tenants; collect notes."""
+        """Build the queue tree from the queues or tenants; set resources, column and notes.
+
+        Tenants without a leaf queue share a queue without quota.
+        """
         cluster = view.cluster.nodes
         is_limited = (
             any(node.gpus for node in cluster),
@@ -303,7 +312,7 @@ class Kai(Allocator):
         return tree
 
     def _quota_notes(self, queues: Iterable[QueueSpec], total: list[float]) -> list[str]:
-        """Return a note for each resource with quotas above the cluster's capacity."""
+        """Return a note for each resource with root quotas that exceed the cluster in total."""
         notes = []
         for at, amount in zip(self._kinds, total, strict=True):
             quotas = [queue.quotas[at].deserved for queue in queues if not queue.parent]
@@ -316,7 +325,10 @@ class Kai(Allocator):
         return notes
 
     def _sync_jobs(self, view: View, tree: QueueTree) -> frozenset[JobId]:
-        """Update waiting and running jobs from the view; return the jobs to refuse."""
+        """Update waiting and running jobs from the view; return the jobs to refuse.
+
+        Refused are new jobs that no empty queue could hold.
+        """
         unsatisfiable = []
         jobs, grants = self._jobs, view.grants
         waiting = set(view.waiting.ids.tolist())
@@ -344,7 +356,7 @@ class Kai(Allocator):
         return frozenset(unsatisfiable)
 
     def _work(self, view: View, job: JobId) -> Work:
-        """Return the queue, demand and priority of a job (cached)."""
+        """Return a job's queue, amounts, priority and preemptibility as Work (cached)."""
         work = self._jobs.works.get(job)
         if work is None:
             demand, priority = view.demand(job), view.one("priority", job)
@@ -358,7 +370,7 @@ class Kai(Allocator):
         return work
 
     def _leaf(self, view: View, job: JobId) -> QueueNode:
-        """Return the queue of a job's tenant, or the queue for unmapped tenants."""
+        """Return the leaf queue of a job's tenant, or the queue for unmapped tenants (cached)."""
         assert self._tree is not None, "a job was sorted before the queues were built"
         code = int(view.one(self._column, job))
         leaf = self._leaf_of.get(code)
@@ -371,7 +383,11 @@ class Kai(Allocator):
         return leaf
 
     def _wake_s(self, view: View, cycle: _Cycle) -> float:
-        """Return the time of the next cycle without an event; inf = none."""
+        """Return the time of the next cycle without an event; inf = none.
+
+        One second after a stop; else, while jobs wait, the earliest end of a protected run time or
+        the next update of past usage.
+        """
         now_s = view.now_s
         if cycle.stopped:
             return now_s + CYCLE_S
@@ -397,7 +413,10 @@ class _Cycle:
         self.reclaimed = 0
 
     def allocate(self) -> None:
-        """Start jobs that fit, from the queue furthest below its share."""
+        """Start waiting jobs that fit, from the queue furthest below its share.
+
+        Sets the `barrier` of each group whose first job exceeds a limit or quota.
+        """
         tree, view = self._tree, self._view
         line = JobOrder(tree, self._jobs.works)
         while (lane := line.next_lane()) is not None:
@@ -415,7 +434,7 @@ class _Cycle:
             line.update_leaves(work.leaf)
 
     def consolidate(self) -> None:
-        """Move running jobs to make room for jobs that fit only in total."""
+        """Move running jobs to start waiting jobs that have enough GPUs only in total."""
         view, tree = self._view, self._tree
         line = JobOrder(tree, self._jobs.works)
         while (lane := line.next_lane()) is not None:
@@ -433,7 +452,10 @@ class _Cycle:
             line.update_leaves(work.leaf)
 
     def reclaim(self) -> None:
-        """Stop jobs of queues above their share for queues below their share."""
+        """Stop jobs of queues above their share to start jobs of queues below theirs.
+
+        The stopped jobs are counted in `reclaimed`.
+        """
         line = JobOrder(self._tree, self._jobs.works)
         while (lane := line.next_lane()) is not None:
             job, work = self._head(lane)
@@ -445,7 +467,10 @@ class _Cycle:
             line.update_leaves(work.leaf, *(self._jobs.works[one].leaf for one in victims))
 
     def preempt(self) -> None:
-        """Stop jobs of lower priority for a job of the same queue."""
+        """Stop jobs of lower priority in the same queue to start waiting jobs.
+
+        Jobs within the minimum run time of their queue are spared.
+        """
         view = self._view
         line = JobOrder(self._tree, self._jobs.works)
         while (lane := line.next_lane()) is not None:
@@ -474,13 +499,13 @@ class _Cycle:
     # -- steps -------------------------------------------------------------------------------------
 
     def _head(self, lane: IdenticalJobs) -> tuple[JobId, Work]:
-        """Return the first of some identical jobs."""
+        """Return the id and Work of the first job in a group of identical jobs."""
         head = lane.head
         assert head is not None, "a lane without jobs is next"
         return head[1], self._jobs.works[head[1]]
 
     def _start(self, job: JobId, work: Work, grant: Grant) -> None:
-        """Start a waiting job."""
+        """Move a waiting job to the running jobs, and plan its grant."""
         self._tree.dequeue(job, work)
         self._tree.allocate(job, work)
         self._jobs.waiting.remove(job)
@@ -489,7 +514,7 @@ class _Cycle:
         self.changes[job] = grant
 
     def _stop(self, job: JobId) -> None:
-        """Stop a running job and requeue it."""
+        """Move a running job back to its queue, and plan its stop."""
         work = self._jobs.works[job]
         self._tree.release(job, work)
         self._tree.enqueue(job, work)
@@ -499,7 +524,10 @@ class _Cycle:
         self.stopped = True
 
     def _victims(self, leaf: QueueNode) -> list[JobId]:
-        """Return the preemptible jobs of a queue: lowest priority first, then the newest."""
+        """Return a queue's preemptible jobs: lowest priority first, then the newest.
+
+        Jobs already started, moved or stopped in this cycle are left out.
+        """
         works, view = self._jobs.works, self._view
         return sorted(
             [
@@ -511,7 +539,10 @@ class _Cycle:
         )
 
     def _reclaim_for(self, job: JobId, work: Work) -> list[JobId]:
-        """Stop jobs of other queues for a job; return the stopped jobs."""
+        """Stop jobs of other queues to start a waiting job; return the stopped jobs.
+
+        Victims come from the queue served last, without those in their minimum run time.
+        """
         tree, works, now_s = self._tree, self._jobs.works, self._view.now_s
         victims_of: dict[QueueNode, list[JobId]] = {}
         for leaf in tree.leaves():
@@ -524,6 +555,7 @@ class _Cycle:
                 victims_of[leaf] = reclaimable[::-1]
 
         def in_turn() -> Iterable[JobId]:
+            """Yield victims of the queue served last; drop queues without any to reclaim."""
             while victims_of:
                 leaf = tree.last_queue(victims_of)
                 if not tree.can_reclaim_from(work, works[victims_of[leaf][-1]]):
@@ -539,6 +571,8 @@ class _Cycle:
         self, job: JobId, work: Work, victims: Iterable[JobId], *, balanced: bool = False
     ) -> list[JobId]:
         """Stop as few victims as needed, in order, to start a job; return them.
+
+        With `balanced`, its queue must not end further above its share than those of the victims.
 
         The list is empty, and no job is stopped, if all victims together do not help.
         """
@@ -577,7 +611,7 @@ class _Cycle:
         return stopped
 
     def _consolidate_for(self, job: JobId, work: Work) -> bool:
-        """Move other jobs to make room for a job; return True if it starts."""
+        """Move up to 16 running jobs, smallest first, to start a job; True = it starts."""
         view, works = self._view, self._jobs.works
         room, demand = view.room, view.demand(job)
         leaves = [leaf for leaf in self._tree.leaves() if leaf.running]
@@ -603,7 +637,7 @@ class _Cycle:
         return False
 
     def _place_again(self, jobs: list[JobId]) -> dict[JobId, Grant] | None:
-        """Find places for jobs without resources, largest first; None = not for all."""
+        """Reserve places for moved jobs, largest first and old ones if free; None = not for all."""
         view, works = self._view, self._jobs.works
         grants: dict[JobId, Grant] = {}
         for job in sorted(jobs, key=lambda one: (-sum(works[one].amounts), one)):
@@ -618,7 +652,7 @@ class _Cycle:
 
 
 def _amounts(demand: Demand) -> tuple[float, float, float]:
-    """Return the GPUs, cores and GB of all replicas and servers."""
+    """Return the total GPUs, cores and GB of all replicas and servers of a demand."""
     gpus = float(demand.replicas * demand.gpus)
     cpus, mem_gb = demand.replicas * demand.cpus, demand.replicas * demand.mem_gb
     servers = demand.servers
@@ -629,7 +663,7 @@ def _amounts(demand: Demand) -> tuple[float, float, float]:
 
 
 def _total(view: View, gpus: Ints, kinds: Iterable[int]) -> list[float]:
-    """Return the total of each resource on nodes with these GPUs available."""
+    """Return the total of each kind of resource on nodes that are up, in `RESOURCES` units."""
     up = [node for node, own in zip(view.cluster.nodes, gpus, strict=True) if own or not node.gpus]
     amounts = (
         float(gpus.sum()),
@@ -645,7 +679,7 @@ def _jobs(count: int) -> str:
 
 
 def _join_names(names: Iterable[str]) -> str:
-    """Return the first five names as text, with the number of further names."""
+    """Return the first five names joined by commas, and the number of further names."""
     all_names = [*names]
     shown = ", ".join(all_names[:5])
     return f"{shown} and {len(all_names) - 5} more" if len(all_names) > 5 else shown

@@ -70,7 +70,9 @@ class QueueSpec:
 
 
 def read_queues(text: str) -> tuple[tuple[QueueSpec, ...], tuple[str, ...]]:
-    """Parse the Queue objects of a YAML text; return them, parents first, and the unread keys.
+    """Parse the Queues of a YAML text; return them, parents first, and the unread parts.
+
+    The unread parts are messages about unread keys and objects of other kinds.
 
     A resource that a queue does not name is not limited.
 
@@ -119,7 +121,7 @@ def queue_without_quota(name: str) -> QueueSpec:
 
 
 def _parse_queue(one: Manifest) -> QueueSpec:
-    """Return the queue of a Queue object."""
+    """Return the QueueSpec of a Queue object; raise an error if it has no name."""
     if not one.name:
         raise ParameterError(f"{one.where}: metadata.name is missing.")
     spec = one.fields.mapping("spec")
@@ -138,7 +140,10 @@ def _parse_queue(one: Manifest) -> QueueSpec:
 
 
 def _parse_quota(resources: Fields, name: str) -> ResourceQuota:
-    """Return the quota of a queue for a resource; without one it is not limited."""
+    """Return a queue's quota for a resource; unlimited if the resource is not listed.
+
+    For a listed resource, the defaults are quota 0, weight 1 and no limit.
+    """
     if name not in resources:
         return ResourceQuota()
     fields = resources.mapping(name)
@@ -153,7 +158,7 @@ def _parse_quota(resources: Fields, name: str) -> ResourceQuota:
 
 
 def _parse_amount(fields: Fields, key: str, default: Fraction) -> float:
-    """Return an amount; -1 gives inf."""
+    """Return the amount of a key; -1 gives inf, other negative values raise an error."""
     value = fields.quantity(key, default)
     assert value is not None, "it has a default"
     if value < 0 and value != -1:
@@ -162,7 +167,7 @@ def _parse_amount(fields: Fields, key: str, default: Fraction) -> float:
 
 
 def _parse_duration_s(fields: Fields, key: str) -> float | None:
-    """Return a duration such as 1h30m in seconds; None = not set."""
+    """Return a duration such as 1h30m in seconds, or None if the key is not set."""
     text = fields.text(key)
     if not text:
         return None

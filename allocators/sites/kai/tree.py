@@ -43,7 +43,10 @@ class IdenticalJobs:
 
     @property
     def head(self) -> tuple[float, JobId] | None:
-        """(negative priority, id) of the first waiting job, or None."""
+        """(negative priority, id) of the first waiting job, or None.
+
+        Removes jobs that no longer wait from the top of the heap.
+        """
         waiting = self.leaf.waiting
         while self.heap and self.heap[0][1] not in waiting:
             heappop(self.heap)
@@ -154,7 +157,10 @@ class QueueTree:
     # -- jobs --------------------------------------------------------------------------------------
 
     def enqueue(self, job: JobId, work: Work) -> None:
-        """Put a job into its queue."""
+        """Add a job to its queue's group of identical jobs and to all requests above.
+
+        The group is created for the first job with its demand and preemptibility.
+        """
         leaf = work.leaf
         leaf.waiting.add(job)
         number = (work.demand, work.fixed)
@@ -166,30 +172,33 @@ class QueueTree:
         self._add(leaf, work.amounts, "request", 1)
 
     def dequeue(self, job: JobId, work: Work) -> None:
-        """Remove a waiting job from its queue."""
+        """Remove a waiting job from its queue and from the requests up to the root."""
         work.leaf.waiting.remove(job)
         self._add(work.leaf, work.amounts, "request", -1)
 
     def allocate(self, job: JobId, work: Work) -> None:
-        """Record that a job runs."""
+        """Record a job as running; add it to requests and allocations up to the root."""
         work.leaf.running.add(job)
         self._add(work.leaf, work.amounts, "request", 1)
         self.add_allocation(work, 1)
 
     def release(self, job: JobId, work: Work) -> None:
-        """Record that a job runs no longer."""
+        """Remove a running job from its queue and the allocations up to the root."""
         work.leaf.running.remove(job)
         self._add(work.leaf, work.amounts, "request", -1)
         self.add_allocation(work, -1)
 
     def add_allocation(self, work: Work, sign: int) -> None:
-        """Add the resources of a job to its queue and ancestors; `sign` -1 removes them."""
+        """Add the resources of a job to its queue and ancestors; `sign` -1 removes them.
+
+        A non-preemptible job also counts in their `fixed` allocations.
+        """
         self._add(work.leaf, work.amounts, "allocated", sign)
         if work.fixed:
             self._add(work.leaf, work.amounts, "fixed", sign)
 
     def _add(self, leaf: QueueNode, amounts: Amounts, to: str, sign: int) -> None:
-        """Add amounts to an attribute of a queue and its ancestors."""
+        """Add `sign` x amounts to the list named `to` of a queue and its ancestors."""
         for node in leaf.path():
             values = getattr(node, to)
             for at, amount in enumerate(amounts):
@@ -198,13 +207,13 @@ class QueueTree:
     # -- shares ------------------------------------------------------------------------------------
 
     def track_usage(self, now_s: float, window_s: float, half_life_s: float) -> None:
-        """Start to track past usage."""
+        """Create an empty usage window per resource, for the cluster and for each queue."""
         self._capacity = [UsageWindow(now_s, window_s, half_life_s) for _ in self.total]
         for node in self.nodes.values():
             node.past = [UsageWindow(now_s, window_s, half_life_s) for _ in self.total]
 
     def update_usage(self, now_s: float) -> None:
-        """Update the past usage of all queues, as parts of the cluster."""
+        """Set each queue's past usage per resource, as a part of the cluster's past capacity."""
         capacity = [window.integral(now_s) for window in self._capacity]
         for node in self.nodes.values():
             node.usage = [
@@ -213,7 +222,7 @@ class QueueTree:
             ]
 
     def record_allocations(self) -> None:
-        """Start to integrate the current allocations into past usage."""
+        """Set the capacity and allocations that the usage windows integrate next."""
         for window, amount in zip(self._capacity, self.total, strict=True):
             window.level = amount
         for node in self.nodes.values():
@@ -221,12 +230,15 @@ class QueueTree:
                 window.level = amount
 
     def update_shares(self, total: list[float], k: float) -> None:
-        """Recompute all fair shares; `k` is the weight of past usage."""
+        """Set the cluster total and recompute all fair shares; `k` weighs past usage."""
         self.total = total
         self._divide_among(self.roots, total, k)
 
     def _divide_among(self, nodes: Sequence[QueueNode], total: Sequence[float], k: float) -> None:
-        """Divide an amount among sibling queues, then among their children."""
+        """Set the fair shares of sibling queues, then of all their descendants.
+
+        Also sets `allocatable`: the larger of quota and fair share, at most the limit.
+        """
         for at, amount in enumerate(total):
             asks = [
                 QuotaRequest(
@@ -249,7 +261,10 @@ class QueueTree:
     # -- limits ------------------------------------------------------------------------------------
 
     def barrier(self, work: Work) -> Barrier | None:
-        """Return the limit or quota that forbids a job to start, or None."""
+        """Return the first limit or quota, from the leaf up, that a job would exceed, or None.
+
+        Only a non-preemptible job is checked against quotas.
+        """
         for node in work.leaf.path():
             for at, amount in enumerate(work.amounts):
                 if amount and node.allocated[at] + amount > node.limits[at] + _TOLERANCE:
@@ -273,7 +288,7 @@ class QueueTree:
         )
 
     def may_reclaim(self, work: Work) -> bool:
-        """Return True if a job may start by reclaim: its queue stays within its fair share.
+        """Return True if a job's queue stays within its fair share when the job starts.
 
         A non-preemptible job must stay within the quota too.
         """
@@ -283,7 +298,12 @@ class QueueTree:
         )
 
     def can_reclaim_from(self, work: Work, victim: Work) -> bool:
-        """Return True if a job may stop a job of another queue by reclaim."""
+        """Return True if a job may stop a job of another queue by reclaim.
+
+        The sibling ancestors of both queues are compared. The victim's ancestor is above its
+        allocatable share in some resource, or it is above its quota while the job's ancestor stays
+        within its own.
+        """
         own, other = diverging_ancestors(work.leaf, victim.leaf)
         return any(
             held > share + _TOLERANCE
@@ -299,7 +319,9 @@ class QueueTree:
     def is_balanced(self, work: Work, victims: Iterable[Work]) -> bool:
         """Return True if a reclaim leaves no queue of the job further above its share.
 
-        Each queue is compared with the sibling that lost the resources.
+        Each ancestor of the job above its fair share must have a lower ratio of allocation to share
+        than the sibling that lost the victim, in every resource. The victims are already
+        subtracted.
         """
         for victim in victims:
             own, other = diverging_ancestors(work.leaf, victim.leaf)
@@ -312,7 +334,10 @@ class QueueTree:
     # -- order -------------------------------------------------------------------------------------
 
     def key(self, node: QueueNode, amounts: Amounts) -> Key:
-        """Return the sort key of a queue among its siblings if it gets these amounts next.
+        """Return the sort key of a queue among siblings if it gets these amounts next.
+
+        The lowest key is served first. Its parts: above the fair share, above the quota, priority,
+        without a share, dominant share with and without the amounts, allocatable share, position.
 
         Notes
         -----
@@ -343,7 +368,7 @@ class QueueTree:
         )
 
     def last_queue(self, leaves: Iterable[QueueNode]) -> QueueNode:
-        """Return the leaf queue that would be served last."""
+        """Return the leaf queue that would be served last, compared from the root down."""
         nothing = (0.0,) * len(self.total)
         return max(
             leaves,
@@ -363,12 +388,12 @@ class JobOrder:
             self._choose_child(node)
 
     def next_lane(self) -> IdenticalJobs | None:
-        """Return the group of identical jobs to visit next; None = all visited."""
+        """Return the group of identical jobs to visit next; None = none left."""
         best = min((node for node in self._tree.roots if node.next), key=_key, default=None)
         return best.next if best is not None else None
 
     def close(self, lanes: Iterable[IdenticalJobs]) -> None:
-        """Exclude identical jobs from this action."""
+        """Exclude groups of identical jobs from this action, and update the order."""
         new = [lane for lane in lanes if lane not in self._closed]
         self._closed.update(new)
         for lane in new:
@@ -384,7 +409,7 @@ class JobOrder:
                 self._choose_child(node)
 
     def _choose_lane(self, leaf: QueueNode) -> None:
-        """Set the next identical jobs of a leaf queue."""
+        """Set a leaf's `next` to its open group with the first job by priority, or None."""
         leaf.next = None
         if leaf.waiting:
             heads = [
@@ -395,7 +420,10 @@ class JobOrder:
             leaf.next = min(heads, key=lambda pair: pair[0] or ())[1] if heads else None
 
     def _choose_child(self, node: QueueNode) -> None:
-        """Set the next identical jobs and the sort key of a queue."""
+        """Set a parent's `next` from its first child, and the sort key of any queue.
+
+        The key assumes that the first job of `next` starts.
+        """
         if node.children:
             best = min((child for child in node.children if child.next), key=_key, default=None)
             node.next = best.next if best is not None else None
@@ -411,7 +439,7 @@ def _key(node: QueueNode) -> Key:
 
 
 def diverging_ancestors(one: QueueNode, other: QueueNode) -> tuple[QueueNode, QueueNode]:
-    """Return the sibling ancestors of two queues, or the two queues on one path."""
+    """Return the sibling ancestors of two queues, or the two queues if on one path."""
     first, second = [*one.path()][::-1], [*other.path()][::-1]
     for a, b in zip(first, second, strict=False):
         if a is not b:

@@ -25,7 +25,10 @@ class UsageWindow:
         self._sum = self.level = 0.0
 
     def integral(self, now_s: float) -> float:
-        """Return the integral up to now, in units x seconds."""
+        """Advance to now; return the decayed integral over the window, in units x seconds.
+
+        The current level counts from the last call until now. Usage before the window is dropped.
+        """
         past_s = now_s - self._at_s
         if past_s > 0:
             self._sum = self._sum * self._decay_factor(past_s) + self.level * self._unit_integral(

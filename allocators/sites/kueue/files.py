@@ -52,7 +52,9 @@ _STOP_SEARCH: Final = "MayStopSearch"
 
 @lru_cache(maxsize=8)
 def read_config(text: str) -> KueueConfig:
-    """Parse a Kueue configuration from YAML.
+    """Parse a Kueue configuration from YAML (cached).
+
+    Unread keys and objects of other kinds are listed in its ``ignored``.
 
     Parameters
     ----------
@@ -121,7 +123,10 @@ _PRIORITY_CLASS: Final = "WorkloadPriorityClass"
 
 
 def _check_names(objects: Sequence[Manifest]) -> None:
-    """Raise an error if a name is missing or repeated."""
+    """Raise an error if objects of one kind lack a name or share one.
+
+    Local queues of different namespaces may have the same name.
+    """
     seen: dict[tuple[str, str], Manifest] = {}
     for one in objects:
         if not one.name:
@@ -139,7 +144,10 @@ def _check_flavors(
     places: Iterable[Manifest],
     holders: Iterable[ClusterQueue | Cohort],
 ) -> None:
-    """Raise an error if a queue or cohort uses an undefined flavor."""
+    """Raise an error if a queue or cohort uses an undefined flavor.
+
+    `places` are the objects of `holders`, named in the error.
+    """
     defined = {flavor.name for flavor in flavors}
     for place, holder in zip(places, holders, strict=True):
         for at, group in enumerate(holder.groups):
@@ -167,7 +175,10 @@ def _check_cohort_cycle(cohorts: Iterable[Cohort]) -> None:
 
 
 def _parse_configuration(one: Manifest) -> tuple[bool, tuple[str, ...]]:
-    """Return whether fair sharing is on, and its preemption strategies."""
+    """Return (whether fair sharing is on, its preemption strategies).
+
+    Off without fairSharing. Strategies have a default; an invalid list raises an error.
+    """
     if "fairSharing" not in one.fields:
         return False, KueueConfig.strategies
     fair = one.fields.mapping("fairSharing")
@@ -182,13 +193,13 @@ def _parse_configuration(one: Manifest) -> tuple[bool, tuple[str, ...]]:
 
 
 def _parse_flavor(one: Manifest) -> ResourceFlavor:
-    """Return the flavor of a ResourceFlavor object."""
+    """Return the flavor of a ResourceFlavor object, with its node labels."""
     labels = one.fields.mapping("spec").mapping("nodeLabels")
     return ResourceFlavor(one.name, tuple((key, labels.text(key)) for key in labels))
 
 
 def _parse_class(one: Manifest) -> PriorityClass:
-    """Return the priority class of a WorkloadPriorityClass object."""
+    """Return the priority class of a WorkloadPriorityClass object; its value is required."""
     value = one.fields.integer("value")
     one.fields.text("description")
     if value is None:
@@ -197,7 +208,7 @@ def _parse_class(one: Manifest) -> PriorityClass:
 
 
 def _parse_local_queue(one: Manifest) -> LocalQueue:
-    """Return the local queue of a LocalQueue object."""
+    """Return the local queue of a LocalQueue object; its cluster queue is required."""
     spec = one.fields.mapping("spec")
     return LocalQueue(
         one.namespace, one.name, spec.required_text("clusterQueue"), _parse_stop_policy(spec)
@@ -210,7 +221,7 @@ def _parse_stop_policy(spec: Fields) -> str:
 
 
 def _parse_cohort(one: Manifest) -> Cohort:
-    """Return the cohort of a Cohort object."""
+    """Return the Cohort of an object: parent, resource groups and weight."""
     spec = one.fields.mapping("spec")
     return Cohort(
         one.name,
@@ -221,7 +232,7 @@ def _parse_cohort(one: Manifest) -> Cohort:
 
 
 def _parse_cluster_queue(one: Manifest) -> ClusterQueue:
-    """Return the cluster queue of a ClusterQueue object."""
+    """Return the ClusterQueue of an object; without a cohort its limits are dropped."""
     spec = one.fields.mapping("spec")
     cohort = spec.text("cohortName") or spec.text("cohort")
     if "namespaceSelector" in spec:
@@ -240,7 +251,7 @@ def _parse_cluster_queue(one: Manifest) -> ClusterQueue:
 
 
 def _parse_weight(spec: Fields) -> Fraction:
-    """Return the fair-sharing weight of a spec; default 1."""
+    """Return the fair-sharing weight of a spec; default 1. Negative raises an error."""
     fair = spec.mapping("fairSharing")
     weight = fair.quantity("weight", ONE) or Fraction(0)
     if weight < 0:
@@ -249,7 +260,10 @@ def _parse_weight(spec: Fields) -> Fraction:
 
 
 def _parse_preemption(fields: Fields) -> Preemption:
-    """Return the preemption policies of a cluster queue."""
+    """Return a cluster queue's preemption policies; the default is Never.
+
+    Preemption while borrowing without reclaimWithinCohort raises an error.
+    """
     borrow = fields.mapping("borrowWithinCohort")
     preemption = Preemption(
         fields.text("withinClusterQueue", NEVER, (NEVER, LOWER, NEWER_EQUAL)),
@@ -263,7 +277,7 @@ def _parse_preemption(fields: Fields) -> Preemption:
 
 
 def _parse_fungibility(fields: Fields) -> Fungibility:
-    """Return the flavor fungibility of a cluster queue."""
+    """Return a cluster queue's flavor fungibility; MayStopSearch is Borrow or Preempt."""
     borrow = fields.text("whenCanBorrow", BORROW, (BORROW, _STOP_SEARCH, TRY_NEXT))
     preempt = fields.text("whenCanPreempt", TRY_NEXT, (PREEMPT, _STOP_SEARCH, TRY_NEXT))
     return Fungibility(
@@ -274,7 +288,10 @@ def _parse_fungibility(fields: Fields) -> Fungibility:
 
 
 def _parse_groups(spec: Fields, *, limits: bool) -> tuple[ResourceGroup, ...]:
-    """Return the resource groups of a spec; borrowing limits need a cohort."""
+    """Return the resource groups of a spec; `limits` = keep borrowing and lending limits.
+
+    A resource or flavor in two groups and an empty group raise an error.
+    """
     groups: list[ResourceGroup] = []
     resources: set[str] = set()
     names: set[str] = set()
@@ -300,7 +317,10 @@ def _parse_groups(spec: Fields, *, limits: bool) -> tuple[ResourceGroup, ...]:
 def _parse_quotas(
     flavor: Fields, covered: Sequence[str], *, limits: bool
 ) -> dict[str, FlavorQuota]:
-    """Return the quotas of a flavor for all covered resources."""
+    """Return a flavor's quotas by resource; `limits` = keep borrowing and lending limits.
+
+    Each covered resource needs exactly one quota, else an error is raised.
+    """
     quotas: dict[str, FlavorQuota] = {}
     for fields in flavor.mappings("resources"):
         resource = fields.required_text("name")
@@ -338,7 +358,7 @@ def write_config(config: KueueConfig) -> str:
 
 
 def config_objects(config: KueueConfig) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the objects of a configuration as plain values, by (kind, name).
+    """Return a configuration as Kubernetes objects (nested dicts), by (kind, name).
 
     The name of a local queue is namespace/name.
     """
@@ -382,7 +402,7 @@ def config_objects(config: KueueConfig) -> dict[tuple[str, str], dict[str, Any]]
 
 
 def _plain_object(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plain object with kind, name and spec."""
+    """Return a Kubernetes object as nested dicts; without ``spec`` if that is empty."""
     shell: dict[str, Any] = {
         "apiVersion": f"{GROUP}/{_VERSION}",
         "kind": kind,
@@ -392,7 +412,7 @@ def _plain_object(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, An
 
 
 def _cluster_queue_spec(queue: ClusterQueue) -> dict[str, Any]:
-    """Return the spec of a cluster queue, without default values."""
+    """Return the ``spec`` of a cluster queue as nested dicts, without default values."""
     default = ClusterQueue("")
     spec: dict[str, Any] = {}
     if queue.cohort:
@@ -422,7 +442,7 @@ def _cluster_queue_spec(queue: ClusterQueue) -> dict[str, Any]:
 
 
 def _borrow_items(preemption: Preemption) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of borrowWithinCohort."""
+    """Yield the (key, value) pairs of borrowWithinCohort; the threshold only if set."""
     yield "policy", preemption.borrow
     if preemption.threshold is not None:
         yield "maxPriorityThreshold", preemption.threshold
@@ -434,7 +454,7 @@ def _fair_sharing(weight: Fraction) -> dict[str, Any]:
 
 
 def _groups_spec(groups: Sequence[ResourceGroup]) -> dict[str, Any]:
-    """Return the resourceGroups entry; empty without groups."""
+    """Return a dict with the ``resourceGroups`` entry; empty without groups."""
     if not groups:
         return {}
     return {
@@ -458,7 +478,7 @@ def _groups_spec(groups: Sequence[ResourceGroup]) -> dict[str, Any]:
 
 
 def _quota_spec(quota: FlavorQuota) -> dict[str, str]:
-    """Return the quota entry of a resource."""
+    """Return the quota entry of a resource: amounts as text, without limits that are None."""
     keys = ("nominalQuota", "borrowingLimit", "lendingLimit")
     return {
         key: format_quantity(amount)

@@ -43,7 +43,10 @@ def is_gpu(resource: str) -> bool:
 
 
 def requested_amount(resource: str, demand: Demand) -> int:
-    """Return the amount of a resource that a gang requests, in tree units; 0 if unknown."""
+    """Return a gang's request of a resource: GPUs, pods, millicores or bytes; 0 if unknown.
+
+    Servers are included.
+    """
     parts = (demand, demand.servers) if demand.servers is not None else (demand,)
     if is_gpu(resource):
         return sum([part.replicas * part.gpus for part in parts])
@@ -97,7 +100,11 @@ def tenants_of(config: KueueConfig, view: View, column: str) -> Tenants:
 
 
 def _queue_by_name(config: KueueConfig) -> dict[str, str]:
-    """Return the cluster queue of each name; ambiguous names are left out."""
+    """Return the cluster queue by name of a local queue, namespace or cluster queue.
+
+    Precedence: namespace/name, name, namespace, cluster queue. A name with several targets at one
+    level is skipped there. A stopped local queue maps to `HELD`; undefined targets are left out.
+    """
     queues = {queue.name for queue in config.queues}
     local = [
         (one.namespace, one.name, one.queue if one.stop == RUNS else HELD)
@@ -150,7 +157,10 @@ def pools_of(flavor: ResourceFlavor, view: View) -> frozenset[int] | None:
 
 
 def _matches_gpu_type(text: str, kind: str) -> bool:
-    """Return True if a label such as ``NVIDIA-A100-SXM4-80GB`` names a GPU type."""
+    """Return True if consecutive words of a label, joined, are the name of a GPU type.
+
+    Letters and digits count, case does not: ``NVIDIA-A100-SXM4-80GB`` names ``a100``.
+    """
     words = re.findall(r"[a-z0-9]+", text.lower())
     joined_kind = "".join(re.findall(r"[a-z0-9]+", kind.lower()))
     return any(
@@ -163,7 +173,7 @@ def _matches_gpu_type(text: str, kind: str) -> bool:
 def quotas_above_cluster(
     config: KueueConfig, pools: Mapping[str, frozenset[int] | None], view: View
 ) -> list[str]:
-    """Return a note per flavor with quotas above the capacity of its nodes."""
+    """Return a note per flavor and resource with total quotas above its nodes' capacity."""
     quotas: Counter[tuple[str, str]] = Counter()
     holders: tuple[ClusterQueue | Cohort, ...] = (*config.queues, *config.cohorts)
     for holder in holders:
@@ -200,9 +210,10 @@ def quotas_above_cluster(
 
 
 def propose_queues(view: View, column: str) -> tuple[KueueConfig, Tenants]:
-    """Return equal cluster queues for the tenants of a trace, in one cohort.
+    """Return equal cluster queues for the tenants of a trace, and the queue of each tenant.
 
-    Each queue has an equal part of the GPUs of each type, and may reclaim it.
+    The queues are in one cohort. Each has an equal part of the GPUs of each type and may reclaim
+    it. Jobs without a tenant have a queue without quota that may borrow.
 
     Parameters
     ----------
@@ -232,7 +243,7 @@ def propose_queues(view: View, column: str) -> tuple[KueueConfig, Tenants]:
 
 
 def _gpus_by_type(view: View) -> dict[str, int]:
-    """Return the number of GPUs per type, fastest type first."""
+    """Return the number of GPUs by type name, fastest type first; types without GPUs left out."""
     gpus: Counter[str] = Counter()
     for node, amount in zip(view.cluster.nodes, gpus_to_share(view).tolist(), strict=True):
         gpus[node.gpu_type] += amount
@@ -241,7 +252,10 @@ def _gpus_by_type(view: View) -> dict[str, int]:
 
 
 def _equal_groups(gpus: Mapping[str, int], at: int, owners: int) -> tuple[ResourceGroup, ...]:
-    """Return the resource group of one owner: an equal part of the GPUs of each type."""
+    """Return the GPU quotas of owner number `at` of `owners`: an equal part of each type.
+
+    The first owners get the remainder. One resource group, or none without GPUs.
+    """
     quotas: Sequence[FlavorQuotas] = [
         FlavorQuotas(kind, {GPU: FlavorQuota(Fraction(count // owners + (at < count % owners)))})
         for kind, count in gpus.items()

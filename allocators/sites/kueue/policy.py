@@ -153,7 +153,7 @@ class Kueue(Allocator):
         return (*notes, *(self._run.remarks() if self._run is not None else ()))
 
     def allocate(self, view: View, /) -> Plan:
-        """Update the queues, reserve quota, and start jobs that have room."""
+        """Update the queues, reserve quota, and return a plan that starts jobs with room."""
         run = self._run
         if run is None:
             run = self._run = self._start_run(view)
@@ -170,7 +170,7 @@ class Kueue(Allocator):
         return self._run.explain(decided, job) if self._run is not None else None
 
     def _start_run(self, view: View) -> _Run:
-        """Build the scheduler from the configuration, or from proposed queues."""
+        """Build the run's state from the configuration, or from proposed queues."""
         if self._site is None:
             site, tenants = mapping.propose_queues(view, self.tenant)
         else:
@@ -273,7 +273,7 @@ class _Run:
         return notes + mapping.quotas_above_cluster(site, self._pools, view)
 
     def remarks(self) -> tuple[str, ...]:
-        """Return notes on assumptions, refused jobs, and jobs without a place."""
+        """Return notes on assumptions, refused jobs, uncounted requests and unplaced jobs."""
         notes = list(self._assumption_notes)
         notes += [f"{_jobs(count)} refused: {why}." for why, count in self._refused.items()]
         notes += [
@@ -289,7 +289,7 @@ class _Run:
         return tuple(notes)
 
     def notes(self) -> dict[str, float]:
-        """Return the number of admitted jobs without a place, if it has changed."""
+        """Return the number of admitted jobs without nodes by note name; empty if unchanged."""
         count = len(self._unplaced)
         if count == self._reported_unplaced:
             return {}
@@ -297,7 +297,7 @@ class _Run:
         return {_NOT_PLACED: float(count)}
 
     def explain(self, decided: Decided, job: JobId) -> Reason | None:
-        """Return why a job waits: quota in use, jobs ahead, or missing nodes."""
+        """Return why a job waits: quota in use, jobs ahead, or missing nodes; None if unknown."""
         one = self._jobs.get(job)
         if one is None:
             return None
@@ -331,9 +331,10 @@ class _Run:
         return self._scheduler.wake_s
 
     def begin(self, view: View) -> None:
-        """Detect the changes of the last plan that did not take effect.
+        """Set the time, and correct the state for changes that did not take effect.
 
-        With decision latency, changes of jobs that ended or were evicted become void.
+        With decision latency, changes of jobs that ended or were evicted become void. A job that
+        did not start waits for nodes again; a job that was not stopped gets its quota back.
         """
         self._scheduler.begin(view.now_s)
         delta = view.delta
@@ -352,7 +353,11 @@ class _Run:
         self._last = {}
 
     def follow(self, view: View) -> frozenset[JobId]:
-        """Process the events since the last decision; return the jobs to refuse."""
+        """Process the events since the last decision; return the jobs to refuse.
+
+        Ended jobs free their quota, evicted jobs wait for nodes or are submitted, resized and
+        arrived jobs are submitted.
+        """
         delta: Delta = view.delta
         refused: list[JobId] = []
         self._freed = bool(delta.finished or delta.evicted or delta.nodes or delta.resized)
@@ -376,7 +381,7 @@ class _Run:
         return frozenset(refused)
 
     def _submit(self, view: View, job: JobId, refused: list[JobId]) -> None:
-        """Submit a job to its queue, or add it to `refused`."""
+        """Submit a job to its queue; or count the reason and add it to `refused`."""
         one = self._workload(view, job)
         why = one if isinstance(one, str) else self._permanent_obstacle(one)
         if why:
@@ -388,7 +393,7 @@ class _Run:
         self._scheduler.submit(one)
 
     def _resubmit(self, view: View, job: JobId, refused: list[JobId]) -> None:
-        """Submit or book a resized job again."""
+        """Withdraw a resized job; book it on its nodes if it runs, else submit it again."""
         old = self._jobs.pop(job, None)
         if old is None:
             return
@@ -400,7 +405,7 @@ class _Run:
             self._submit(view, job, refused)
 
     def _adopt(self, view: View, job: JobId) -> None:
-        """Book the quota of a job that already runs."""
+        """Book the quota of a running job by the flavors of its nodes, if it has a queue."""
         one = self._workload(view, job)
         if isinstance(one, QueuedWorkload):
             self._jobs[job] = one
@@ -409,7 +414,10 @@ class _Run:
     def _usage_on_nodes(
         self, view: View, one: QueuedWorkload, grant: Grant
     ) -> tuple[list[tuple[int, int]], list[str]]:
-        """Return the usage and flavors of a job on its current nodes."""
+        """Return the usage and flavors of a job on its current nodes.
+
+        In each resource group, the first flavor that includes all its nodes, else the first flavor.
+        """
         nodes = set(grant.gangs[0].workers.nodes)
         usage: list[tuple[int, int]] = []
         chosen: list[str] = []
@@ -420,7 +428,7 @@ class _Run:
         return usage, chosen
 
     def _flavor_nodes(self, view: View, choice: FlavorChoice) -> set[int]:
-        """Return the nodes of a flavor."""
+        """Return the nodes of a flavor; all nodes if it names no GPU type or partition."""
         here = self._pools[choice.name]
         return {
             node
@@ -460,12 +468,19 @@ class _Run:
         )
 
     def _priority(self, view: View, job: JobId) -> float:
-        """Return the value of a job's priority class, else the priority in the trace."""
+        """Return the value of a job's WorkloadPriorityClass, else the trace's priority.
+
+        The class is named by the column ``qos``.
+        """
         own = view.one("priority", job)
         return self._classes.get(int(view.one("qos", job)), own) if self._classes else own
 
     def _request(self, queue: QueueState, demand: Demand) -> tuple[tuple[str, int], ...] | str:
-        """Return the amounts that a gang requests of a queue, or the reason to refuse it."""
+        """Return the (resource, amount) pairs that a gang requests, or why it is refused.
+
+        GPUs that the queue does not cover refuse it; other uncovered resources are counted for
+        `remarks`.
+        """
         cached = self._requests.get((queue, demand.key))
         if cached is None:
             covered = sorted(queue.covered)
@@ -511,7 +526,7 @@ class _Run:
         return feasible
 
     def _narrow_demand(self, demand: Demand, chosen: tuple[str, ...]) -> Demand:
-        """Return a demand limited to the nodes of its assigned flavors."""
+        """Return a demand limited to the node pools of its flavors (cached)."""
         narrowed = self._narrowed_demands.get((demand.key, chosen))
         if narrowed is None:
             pools = demand.pools
@@ -527,7 +542,10 @@ class _Run:
     # ----------------------------------------------------------------------------------------------
 
     def decide(self, view: View, place: Placer) -> dict[JobId, Grant | None]:
-        """Reserve quota, and start admitted jobs that have room; return the changes."""
+        """Run the scheduler, start admitted jobs that have room; return the changes.
+
+        Preempted jobs are None.
+        """
         changes: dict[JobId, Grant | None] = {}
         for one, admitted in self._scheduler.run():
             if admitted:
@@ -544,7 +562,7 @@ class _Run:
         return changes
 
     def _await_nodes(self, view: View, one: QueuedWorkload) -> None:
-        """Queue an admitted workload for nodes."""
+        """Queue an admitted workload for nodes, with others of equal demand."""
         demand = self._narrow_demand(view.demand(one.id), one.chosen)
         self._unplaced[one.id] = one.order
         self._demands[demand.key] = demand
@@ -556,9 +574,9 @@ class _Run:
         self._unplaced.pop(job, None)
 
     def _start_admitted(self, view: View, place: Placer) -> dict[JobId, Grant | None]:
-        """Start admitted jobs that fit, in order of admission.
+        """Start admitted jobs that fit, in order of admission; return their grants.
 
-        If a job does not fit, jobs with the same demand are not tried.
+        If a job does not fit, jobs with the same demand are not tried until resources are freed.
         """
         if self._freed:
             self._full.clear()

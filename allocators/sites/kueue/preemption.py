@@ -70,7 +70,11 @@ class Preemptor:
     def _classical_targets(
         self, one: QueuedWorkload, usage: Usage, short: Collection[int], now_s: float
     ) -> list[QueuedWorkload]:
-        """Return the workloads to preempt by priority and quota."""
+        """Return the workloads to preempt by priority and quota; empty if none help.
+
+        Candidates come from other queues first. They are tried with and without borrowing, in an
+        order that depends on the policies.
+        """
         queue = one.queue
         own = [Candidate(other, OWN, None) for other in self.own_candidates(one, short, now_s)]
         forbidden = queue.config.preemption.borrow == NEVER
@@ -99,7 +103,10 @@ class Preemptor:
     def own_candidates(
         self, one: QueuedWorkload, short: Collection[int], now_s: float
     ) -> list[QueuedWorkload]:
-        """Return the workloads of the same queue that may be preempted, in order."""
+        """Return the workloads of the same queue that may be preempted, in order.
+
+        Lowest priority first, then the latest admission; only if they use a short cell.
+        """
         queue = one.queue
         within = queue.config.preemption.within
         if within == NEVER or not queue.has_preemptible(within, one.priority):
@@ -124,6 +131,8 @@ class Preemptor:
         """Return candidates of other queues: with the advantage of own quota, and others.
 
         The advantage: the request fits in the quota of a subtree, and the candidate is outside it.
+        Both lists start with the lowest priority and the latest admission. With `advantage_only`,
+        candidates without it are not collected.
         """
         queue, node = one.queue, one.queue.node
         privileged: list[Candidate] = []
@@ -157,7 +166,10 @@ class Preemptor:
     def _borrowers(
         self, cohort: QuotaNode, visited: QuotaNode | None, own: QueueState, short: Collection[int]
     ) -> Iterator[QueueState]:
-        """Yield the queues below a cohort that use more than their quota."""
+        """Yield the queues below a cohort that exceed their quota of a short cell.
+
+        The preemptor's own queue and the subtree `visited` are left out.
+        """
         for child in cohort.children:
             if child is visited or child is own.node or child.is_within_quota(short):
                 continue
@@ -176,7 +188,10 @@ class Preemptor:
         *,
         borrow: bool,
     ) -> list[QueuedWorkload]:
-        """Return a minimal set of candidates to preempt for a usage."""
+        """Return a minimal set of candidates to preempt for a usage; empty if none suffices.
+
+        All usage is booked again.
+        """
         removed: list[QueuedWorkload] = []
         for candidate in candidates:
             other = candidate.workload
@@ -239,7 +254,11 @@ class _FairPreemption:
         return restore_unneeded(node, self._usage, self._removed, borrow=True)
 
     def _search(self, root: QuotaNode, candidates: dict[QueueState, list[QueuedWorkload]]) -> bool:
-        """Remove workloads of queues with larger shares until the workload fits."""
+        """Subtract candidates of queues with larger shares; True = the workload fits.
+
+        Workloads rejected by the first strategy are tried with LessThanInitialShare if that is the
+        second.
+        """
         first, *more = self._preemptor.strategies
         retry: dict[QueueState, list[QueuedWorkload]] = {}
         pruned: set[QuotaNode] = set()
@@ -269,7 +288,10 @@ class _FairPreemption:
     def _search_initial_share(
         self, root: QuotaNode, candidates: dict[QueueState, list[QueuedWorkload]]
     ) -> bool:
-        """Apply LessThanInitialShare to the workloads left; one per queue."""
+        """Subtract up to one candidate of each queue by LessThanInitialShare.
+
+        Return True once the workload fits.
+        """
         pruned: set[QuotaNode] = set()
         while (queue := self._next_queue(root, candidates, pruned)) is not None:
             mine, theirs = self._compared_nodes(queue)
@@ -288,7 +310,11 @@ class _FairPreemption:
         theirs: QuotaNode,
         other: QueuedWorkload,
     ) -> bool:
-        """Return True if a strategy allows to preempt a workload."""
+        """Return True if a strategy allows to preempt a workload of node `theirs`.
+
+        The preemptor's share `new` must be at most the share of `theirs` without the workload
+        (final share), or below its present share `old` (initial share).
+        """
         if rule != FINAL_SHARE:
             return new < old
         other.queue.node.remove(other.usage)
@@ -297,7 +323,7 @@ class _FairPreemption:
         return new <= after
 
     def _remove_and_check(self, other: QueuedWorkload) -> bool:
-        """Remove a workload; return True if the preemptor fits now."""
+        """Subtract and record a workload; return True if the preemptor fits now."""
         node = self._one.queue.node
         other.queue.node.remove(other.usage)
         self._removed.append(other)
@@ -307,7 +333,10 @@ class _FairPreemption:
         return enough
 
     def _compared_nodes(self, queue: QueueState) -> tuple[QuotaNode, QuotaNode]:
-        """Return the children of the nearest shared cohort that lead to both queues."""
+        """Return the children of the nearest shared cohort above both queues.
+
+        First the preemptor's, then the other queue's.
+        """
         theirs = queue.node
         for common in queue.node.ancestors:
             if common in self._above:
@@ -324,7 +353,10 @@ class _FairPreemption:
         candidates: Mapping[QueueState, list[QueuedWorkload]],
         pruned: set[QuotaNode],
     ) -> QueueState | None:
-        """Return the queue with the largest share below a cohort; None = none left."""
+        """Return the queue with the largest share below a cohort; None = none left.
+
+        Only queues with candidates count; nodes without any are added to `pruned`.
+        """
         if cohort is self._one.queue.node:  # without a cohort
             return self._one.queue if candidates.get(self._one.queue) else None
         while cohort not in pruned:
@@ -356,7 +388,7 @@ class _FairPreemption:
         return None
 
     def _borrowers(self, cohort: QuotaNode) -> Iterator[QueueState]:
-        """Yield the other queues below a cohort that use more than their quota."""
+        """Yield other queues below a cohort that exceed their quota of a short cell."""
         for child in cohort.children:
             queue = self._preemptor.queue_of.get(child)
             if queue is None:
@@ -376,7 +408,7 @@ def fits(node: QuotaNode, usage: Usage, *, borrow: bool) -> bool:
 def restore_unneeded(
     node: QuotaNode, usage: Usage, gone: Sequence[QueuedWorkload], *, borrow: bool
 ) -> list[QueuedWorkload]:
-    """Restore removed workloads that need not be preempted; return the targets.
+    """Add back removed workloads that need not be preempted; return the targets.
 
     The last one is always needed. The usage of all is booked again.
     """
@@ -391,7 +423,7 @@ def restore_unneeded(
 
 
 def restore(gone: Sequence[QueuedWorkload]) -> None:
-    """Book the usage of removed workloads again."""
+    """Add the usage of removed workloads back to their queues."""
     for other in gone:
         other.queue.node.add(other.usage)
 
@@ -416,7 +448,10 @@ def _excess_usage(node: QuotaNode, usage: Usage) -> list[tuple[int, int]]:
 
 
 def _is_still_borrowing(node: QuotaNode, common: QuotaNode | None, short: Collection[int]) -> bool:
-    """Return True if a queue and its cohorts up to the common one still borrow."""
+    """Return True if a queue and its cohorts below the common one exceed their quotas.
+
+    Each must exceed its quota of some short cell.
+    """
     if node.is_within_quota(short):
         return False
     for cohort in node.ancestors:

@@ -140,7 +140,7 @@ class QueueState:
     def group_requests(
         self, request: tuple[tuple[str, int], ...]
     ) -> list[tuple[list[FlavorChoice], list[tuple[str, int]]]]:
-        """Return the flavors and requested amounts of each group a request uses."""
+        """Return (flavors, requested amounts) of each resource group in a request (cached)."""
         requests = self._group_requests.get(request)
         if requests is None:
             requests = self._group_requests[request] = [
@@ -151,7 +151,7 @@ class QueueState:
         return requests
 
     def enqueue(self, one: QueuedWorkload) -> bool:
-        """Put a workload into the queue; return False if its shape is parked."""
+        """Add a waiting workload; return False if workloads of its shape are parked."""
         self.waiting[one.id] = one
         bucket = self._buckets.get(one.shape)
         if bucket is None:
@@ -163,13 +163,16 @@ class QueueState:
         return not bucket.parked
 
     def dequeue(self, one: QueuedWorkload) -> None:
-        """Remove a workload from the waiting ones."""
+        """Remove a workload from the waiting workloads, and as the sticky head."""
         self.waiting.pop(one.id, None)
         if one is self.sticky:
             self.sticky = None
 
     def head(self) -> QueuedWorkload | None:
-        """Return the first workload to try; under StrictFIFO the first of all."""
+        """Return the workload to try next: the sticky one, else the first not parked; or None.
+
+        Under StrictFIFO, None if the first of all is parked.
+        """
         if self.sticky is not None:
             return self.sticky
         line = self._line
@@ -192,12 +195,12 @@ class QueueState:
         return bool(self._parked)
 
     def keep_at_head(self, one: QueuedWorkload) -> None:
-        """Keep a workload at the head until it is admitted; strict queues keep their order."""
+        """Make a workload the sticky head until it is admitted; not in strict queues."""
         if not self.strict:
             self.sticky = one
 
     def park(self, one: QueuedWorkload) -> None:
-        """Park all workloads of a shape until something changes."""
+        """Park all workloads of a workload's shape until `unpark`; drop it as sticky head."""
         if one is self.sticky:
             self.sticky = None
         bucket = self._buckets[one.shape]
@@ -205,7 +208,7 @@ class QueueState:
         self._parked.append(bucket)
 
     def unpark(self) -> None:
-        """Let all parked workloads be tried again."""
+        """Let the parked workloads of all shapes be tried again."""
         for bucket in self._parked:
             bucket.parked = False
             if not self.strict:
@@ -222,12 +225,12 @@ class QueueState:
         )
 
     def add_admitted(self, one: QueuedWorkload) -> None:
-        """Record that a workload holds quota."""
+        """Record that a workload holds quota, and count its priority."""
         self.admitted[one.id] = one
         self._priorities[one.priority] += 1
 
     def remove_admitted(self, one: QueuedWorkload) -> None:
-        """Record that a workload holds quota no longer."""
+        """Record that a workload holds quota no longer, and uncount its priority."""
         del self.admitted[one.id]
         self._priorities[one.priority] -= 1
 
@@ -247,7 +250,10 @@ class QueueState:
         return _allows_preemption(self.config.preemption.reclaim, one, other)
 
     def can_preempt_while_borrowing(self, one: QueuedWorkload, other: QueuedWorkload) -> bool:
-        """Return True if a borrowing workload may preempt one of another queue."""
+        """Return True if a borrowing workload may preempt one of another queue.
+
+        borrowWithinCohort must allow it, and the other priority be lower and within the threshold.
+        """
         preemption = self.config.preemption
         limit = preemption.threshold
         return (
@@ -257,14 +263,18 @@ class QueueState:
         )
 
     def _drop_stale(self, bucket: Bucket) -> None:
-        """Remove entries of workloads that no longer wait from the top of a heap."""
+        """Remove workloads that no longer wait from the top of a bucket's heap."""
         heap = bucket.heap
         while heap and self.waiting.get(heap[0][1].id) is not heap[0][1]:
             heappop(heap)
 
 
 def _allows_preemption(rule: str, one: QueuedWorkload, other: QueuedWorkload) -> bool:
-    """Return True if a policy allows a workload to preempt another one."""
+    """Return True if a policy allows workload `one` to preempt workload `other`.
+
+    Every policy but Never allows it for a lower priority. NEWER_EQUAL also allows an equal priority
+    submitted later, and Any everything.
+    """
     if rule == NEVER:
         return False
     if other.priority < one.priority:

@@ -110,12 +110,12 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------------
 
     def submit(self, one: QueuedWorkload) -> None:
-        """Put a workload into its queue."""
+        """Put a workload into its queue; its root needs a cycle unless its shape is parked."""
         if one.queue.enqueue(one):
             self._root_of[one.queue].dirty = True
 
     def withdraw(self, one: QueuedWorkload) -> None:
-        """Remove a workload that waits or holds quota."""
+        """Remove a workload from its queue, and free its quota if it holds any."""
         one.queue.dequeue(one)
         if one.order:
             self.release(one)
@@ -130,20 +130,23 @@ class Scheduler:
         return min([root.due_s for root in self.roots])
 
     def release(self, one: QueuedWorkload) -> None:
-        """Free the quota of a workload."""
+        """Free the quota of an admitted workload; workloads of its root are tried again."""
         one.queue.node.remove(one.usage)
         one.queue.remove_admitted(one)
         one.usage, one.chosen, one.order = (), (), 0
         self._mark_dirty(self._root_of[one.queue])
 
     def book(self, one: QueuedWorkload, usage: Usage, chosen: Iterable[str]) -> None:
-        """Book quota for a workload that already runs, even above the limits."""
+        """Admit a workload that already runs, even above the limits."""
         one.queue.dequeue(one)
         one.queue.node.add(usage)
         self._admit(one, tuple(usage), tuple(chosen))
 
     def can_ever(self, one: QueuedWorkload) -> bool:
-        """Return True if its queue could ever admit a workload."""
+        """Return True if its queue could admit a workload without any other usage.
+
+        In each resource group, one of its flavors must have the amounts, borrowed quota included.
+        """
         potential = one.queue.potential
         return all(
             any(
@@ -155,7 +158,7 @@ class Scheduler:
         )
 
     def run(self) -> list[tuple[QueuedWorkload, bool]]:
-        """Run cycles until nothing changes.
+        """Run cycles of all roots until nothing changes; unpark roots that are due.
 
         Returns
         -------
@@ -175,7 +178,10 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------------
 
     def _cycle(self, root: Root, events: list[tuple[QueuedWorkload, bool]]) -> bool:
-        """Process the head of each queue once; return False if there are none."""
+        """Process the head of each queue once; return False if there are none.
+
+        Admissions and preemptions are appended to `events`; preempted workloads are queued again.
+        """
         heads = [head for queue in root.queues if (head := queue.head()) is not None]
         if not heads:
             return False
@@ -207,7 +213,11 @@ class Scheduler:
         preempted: list[QueuedWorkload],
         events: list[tuple[QueuedWorkload, bool]],
     ) -> None:
-        """Admit the workload of an entry, mark its targets, or requeue it."""
+        """Admit the workload of an entry, collect its targets, or requeue it.
+
+        Usage added only for this cycle goes to `booked`, targets to `preempted`, an admission to
+        `events`.
+        """
         one = entry.workload
         queue, node = one.queue, one.queue.node
         if entry.short and not entry.targets:
@@ -249,7 +259,10 @@ class Scheduler:
             one.queue.park(one)
 
     def _reserved_usage(self, entry: Entry) -> list[tuple[int, int]]:
-        """Return the usage reserved in this cycle for a workload without targets."""
+        """Return the usage reserved in this cycle for a workload without targets.
+
+        Its request, at most the unused own quota, plus the borrowing limit if it would borrow.
+        """
         node = entry.workload.queue.node
         reserved = []
         for cell, amount in entry.usage:
@@ -260,14 +273,17 @@ class Scheduler:
         return reserved
 
     def _admit(self, one: QueuedWorkload, usage: Usage, chosen: tuple[str, ...]) -> None:
-        """Admit a workload with its usage and flavors."""
+        """Admit a workload with its usage and flavors; number its admission."""
         self._admissions += 1
         one.usage, one.chosen, one.order = usage, chosen, self._admissions
         one.preempting = False
         one.queue.add_admitted(one)
 
     def _mark_dirty(self, root: Root) -> None:
-        """Note freed quota: queues of the root are tried again, now or after the delay."""
+        """Record freed quota at a root; parked workloads retry now or after the delay.
+
+        Strict queues always retry now.
+        """
         root.generation += 1
         root.dirty = True
         if not self._requeue_s:
@@ -280,7 +296,7 @@ class Scheduler:
                 root.due_s = min(root.due_s, self._now_s + self._requeue_s)
 
     def _unpark(self, root: Root) -> None:
-        """Let all queues of a root try their parked workloads again."""
+        """Let all queues of a root try their parked workloads again, and clear the delay."""
         root.due_s = inf
         root.dirty = True
         for queue in root.queues:
@@ -290,7 +306,11 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------------
 
     def _ordered_entries(self, root: Root, entries: list[Entry]) -> Iterator[Entry]:
-        """Yield entries by borrowing and rank, or by fair shares."""
+        """Yield entries in the order of processing, with or without fair sharing.
+
+        Without: workloads with preempted targets first, then the least borrowing, then rank. With
+        it: the lowest share first, computed again after each entry.
+        """
         if len(entries) < 2 or not self.fair:
             yield from sorted(
                 entries,
@@ -308,7 +328,10 @@ class Scheduler:
             yield entry
 
     def _shares(self, entries: Iterable[Entry]) -> dict[tuple[QuotaNode, int], BorrowedShare]:
-        """Return the share of each node on its path with a workload added."""
+        """Return the share of each node with a workload added, by (node, workload id).
+
+        Covers the workload's queue and its ancestors below the root.
+        """
         shares: dict[tuple[QuotaNode, int], BorrowedShare] = {}
         for entry in entries:
             node = entry.workload.queue.node
@@ -335,7 +358,10 @@ class Scheduler:
         left: Mapping[QuotaNode, Entry],
         shares: Mapping[tuple[QuotaNode, int], BorrowedShare],
     ) -> Entry | None:
-        """Return the entry with the lowest share below a node, or None."""
+        """Return the best entry below a node, or None.
+
+        At each level the order is: not borrowing, the lowest share, the first rank.
+        """
         if node in left:
             return left[node]
         best: Entry | None = None
@@ -355,7 +381,10 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------------
 
     def _assign_flavors(self, one: QueuedWorkload, root: Root) -> Entry:
-        """Assign flavors to a workload, and find its preemption targets."""
+        """Return an entry with the flavors and preemption targets of a workload.
+
+        `fits` is False if a resource group has no flavor.
+        """
         entry = Entry(one)
         generation, resumes = one.resumes
         target_cache = _TargetCache(self._preemptor, one, self._now_s)
@@ -382,7 +411,10 @@ class Scheduler:
         requests: list[tuple[str, int]],
         target_cache: _TargetCache,
     ) -> tuple[FlavorAttempt | None, int]:
-        """Return the best flavor attempt, and the index of the last flavor tried."""
+        """Return the best flavor attempt or None, and the index of the last flavor tried.
+
+        The search stops at the first flavor that the fungibility rules accept.
+        """
         rules = one.queue.config.fungibility
         best: FlavorAttempt | None = None
         last = 0
@@ -407,7 +439,10 @@ class Scheduler:
         requests: list[tuple[str, int]],
         target_cache: _TargetCache,
     ) -> FlavorAttempt:
-        """Return the worst outcome over the requested resources of a flavor."""
+        """Return a flavor's attempt: the worst outcome over the requested resources.
+
+        It lists the cells without enough quota.
+        """
         preference = one.queue.config.fungibility.preference
         worst, short = _BEST, []
         for name, amount in requests:
@@ -424,7 +459,10 @@ class Scheduler:
     def _cell_mode(
         self, one: QueuedWorkload, cell: int, amount: int, target_cache: _TargetCache
     ) -> Mode:
-        """Return the outcome for an amount of one cell."""
+        """Return the outcome of requesting an amount of one cell, from FIT to NO_FIT.
+
+        Without available quota, it depends on the targets that preemption would find.
+        """
         queue = one.queue
         node = queue.node
         if amount > queue.potential[cell]:
@@ -447,7 +485,10 @@ class Scheduler:
         return Mode(PREEMPT if own else RECLAIM, borrows)
 
     def _preempts_while_borrowing(self, queue: QueueState) -> bool:
-        """Return True if a queue may preempt while it borrows."""
+        """Return True if a queue may preempt while it borrows.
+
+        By borrowWithinCohort; under fair sharing by reclaimWithinCohort, too.
+        """
         preemption = queue.config.preemption
         return preemption.borrow != NEVER or (self.fair and preemption.reclaim != NEVER)
 
@@ -463,7 +504,10 @@ class _TargetCache:
         self._preempts = one.queue.preempts
 
     def targets(self, usage: list[tuple[int, int]], short: list[int]) -> list[QueuedWorkload]:
-        """Return the workloads to preempt for a usage."""
+        """Return the workloads to preempt for a usage; cached if it is of one cell.
+
+        [] if the queue's policies allow no preemption.
+        """
         if not self._preempts:
             return []
         key = tuple(usage)
@@ -475,7 +519,11 @@ class _TargetCache:
 
 
 def is_preferred(mode: Mode, other: Mode, preference: str) -> bool:
-    """Return True if an outcome is better than another one."""
+    """Return True if outcome `mode` is strictly better than `other`.
+
+    NO_FIT is worst, then NO_CANDIDATES. Else the better outcome counts, then less borrowing, or the
+    reverse if preemption is preferred.
+    """
     if NO_FIT in (mode.what, other.what):
         return mode.what != NO_FIT
     if (mode.what == NO_CANDIDATES) != (other.what == NO_CANDIDATES):
@@ -486,10 +534,10 @@ def is_preferred(mode: Mode, other: Mode, preference: str) -> bool:
 
 
 def borrowing_level(node: QuotaNode, cell: int, amount: int) -> tuple[int, bool]:
-    """Return the height of the cohort that an amount is borrowed from.
+    """Return the height of the cohort lending an amount, and if it is below the root.
 
-    It is the lowest subtree whose quota suffices, else the root. The flag is True if the subtree is
-    smaller than the whole tree.
+    It is the lowest subtree with enough quota, else the root; 0 if nothing is borrowed. The flag is
+    also True for a queue within its own quota that has a parent.
     """
     if not node.borrows_with(cell, amount) or node.parent is None:
         return 0, node.parent is not None

@@ -93,7 +93,7 @@ class QuotaNode:
         self.used = [0] * cells
 
     def compute_quotas(self) -> None:
-        """Compute subtree and local quotas, bottom up; call it on roots."""
+        """Compute height, subtree and local quotas, bottom up; call it on roots."""
         self.subtree = list(self.nominal)
         self.height = min(len(self.children), 1)
         for child in self.children:
@@ -115,7 +115,10 @@ class QuotaNode:
             child.compute_ancestors((self, *above))
 
     def available(self, cell: int) -> int:
-        """Return the available quota of a cell; negative if others borrowed its own quota."""
+        """Return the quota of a cell left for the node, with its borrowable quota.
+
+        Negative if others borrowed its own quota.
+        """
         parent, used = self.parent, self.used[cell]
         if parent is None:
             return self.subtree[cell] - used
@@ -127,7 +130,7 @@ class QuotaNode:
         return max(0, local - used) + above
 
     def potential(self, cell: int) -> int:
-        """Return the quota of a cell that would be available without any usage."""
+        """Return the quota of a cell, with borrowing, that would be available without usage."""
         parent = self.parent
         if parent is None:
             return self.subtree[cell]
@@ -136,7 +139,7 @@ class QuotaNode:
         return most if limit is None else min(most, self.subtree[cell] + limit)
 
     def add(self, usage: Usage) -> None:
-        """Book usage; the part above the local quota is booked at the ancestors too."""
+        """Add usage; the part above the local quota is added at the ancestors too."""
         for cell, amount in usage:
             node: QuotaNode | None = self
             while node is not None and amount > 0:
@@ -147,7 +150,7 @@ class QuotaNode:
                 node = node.parent
 
     def remove(self, usage: Usage) -> None:
-        """Remove booked usage; the reverse of `add`."""
+        """Subtract usage here and at the ancestors; the reverse of `add`."""
         for cell, amount in usage:
             node: QuotaNode | None = self
             while node is not None and amount > 0:
@@ -169,7 +172,11 @@ class QuotaNode:
         return all(self.used[cell] <= self.subtree[cell] for cell in cells)
 
     def share(self) -> BorrowedShare:
-        """Return the dominant share that the node borrows from its parent."""
+        """Return the largest part of a resource's lendable quota that the node borrows.
+
+        It is in thousandths, divided by the weight of the node. The result names the resource and
+        all borrowed cells.
+        """
         highest, dominant = 0.0, ""
         borrowed: list[int] = []
         for resource, places, lendable in self.lent:
@@ -231,7 +238,7 @@ class CohortTree:
         self._compute_nodes()
 
     def _compute_nodes(self) -> None:
-        """Compute quotas, ancestors and potentials of all nodes."""
+        """Compute quotas and ancestors of all nodes, and `lent` of nodes with a parent."""
         nodes = (*self.queues.values(), *self.cohorts.values())
         for node in nodes:
             if node.parent is None:
@@ -246,7 +253,7 @@ class CohortTree:
                 ]
 
     def _attach(self, node: QuotaNode, parent: str) -> None:
-        """Make a node the child of a cohort; an undefined cohort is created."""
+        """Make a node the child of a named cohort, created if undefined; "" = no parent."""
         if parent:
             if parent not in self.cohorts:
                 self.cohorts[parent] = QuotaNode(parent, len(self.cells))
@@ -254,14 +261,14 @@ class CohortTree:
             node.parent.children.append(node)
 
     def _build_node(self, holder: ClusterQueue | Cohort) -> QuotaNode:
-        """Build the node of a cluster queue or cohort."""
+        """Return a node with the quotas and weight of a cluster queue or cohort."""
         node = QuotaNode(holder.name, len(self.cells), float(holder.weight))
         for group in holder.groups:
             self._set_quotas(node, group)
         return node
 
     def _set_quotas(self, node: QuotaNode, group: ResourceGroup) -> None:
-        """Set the quotas of a resource group at a node."""
+        """Set the quotas of a resource group at a node; raise an error if too large."""
         for flavor in group.flavors:
             for resource, quota in flavor.quotas.items():
                 cell = self.cells[FlavorResource(flavor.flavor, resource)]

@@ -216,7 +216,10 @@ class _AccountsReader:
         self._parent = ROOT
 
     def read_dump_line(self, kind: str, rest: str, number: int) -> None:
-        """Add one line of a dump; users belong to the last Parent line."""
+        """Add one line of a dump: a QOS, or an account or user of the last Parent line.
+
+        A Parent line sets the account for the lines that follow.
+        """
         name, _, tail = rest.partition(":")
         name = name.strip().strip("'\"")
         pairs = {key.lower(): value.strip("'\"") for key, value in _DUMPED.findall(tail)}
@@ -230,7 +233,10 @@ class _AccountsReader:
             self._add_association(self._parent, name, self._parent, pairs, number)
 
     def missed_settings(self) -> Iterator[Finding]:
-        """Yield the settings that are not simulated, each with its first line."""
+        """Yield a finding per setting that is not simulated, at its first line.
+
+        A QOS list with all QOS is left out.
+        """
         yield from self.findings
         for (key, value), numbers in self._missed.items():
             # Without a table of QOS there is at least the default one, normal.
@@ -247,7 +253,7 @@ class _AccountsReader:
             yield Finding("sacctmgr", first, key, value, MISSED, f"{why}{also}")
 
     def read_command(self, words: list[str], line: ConfigLine) -> None:
-        """Apply one ``sacctmgr`` command; other entities than QOS, accounts, users are skipped."""
+        """Apply one ``sacctmgr`` command on QOS, accounts or users; skip other commands."""
         words = words[1:] if words[0].lower() == "sacctmgr" else words
         words = [word for word in words if word not in {"-i", "--immediate"}]
         verb, what = words[0].lower(), words[1].lower() if len(words) > 1 else ""
@@ -284,7 +290,11 @@ class _AccountsReader:
     def _target_names(
         self, verb: str, words: list[str], pairs: dict[str, str], number: int
     ) -> Sequence[str]:
-        """Return the names of the entities that a command applies to."""
+        """Return the names that a command applies to; remove ``name`` from `pairs`.
+
+        ``modify`` without names applies to all entities of its kind, or to the members of the
+        account or parent in its conditions. Other commands without names raise an error.
+        """
         plain = [
             word for word in words[1:] if "=" not in word and word.lower() not in {"set", "where"}
         ]
@@ -317,7 +327,10 @@ class _AccountsReader:
         return list(dict.fromkeys(held))
 
     def read_qos_table(self, text: str) -> None:
-        """Add the rows of the table that ``sacctmgr show qos -P`` prints."""
+        """Add the QOS of the table that ``sacctmgr show qos -P`` prints.
+
+        A table without a column Name raises an error.
+        """
         rows = [line.split("|") for line in text.splitlines() if line.strip()]
         if not rows:
             return
@@ -340,7 +353,10 @@ class _AccountsReader:
         pairs: Mapping[str, str],
         number: int,
     ) -> None:
-        """Add, change or delete one association."""
+        """Add, change or delete one association, as the verb of a command says.
+
+        ``modify`` skips unknown associations; with a partition it changes only the limits there.
+        """
         if verb in {"delete", "remove"}:
             self._delete_association(key, pairs.get("partition", "").lower())
         elif verb != "modify":
@@ -362,7 +378,7 @@ class _AccountsReader:
                     self.in_partition[one] = _merge_limits(own, pairs, number)  # noted above
 
     def _delete_association(self, key: tuple[str, str], partition: str) -> None:
-        """Delete an association, or only its entry in one partition."""
+        """Delete an association and all below it, or only its limits in a partition."""
         for one in [one for one in self.in_partition if one[:2] == key]:
             if partition in {"", one[2]}:
                 del self.in_partition[one]
@@ -382,7 +398,11 @@ class _AccountsReader:
     def _add_association(
         self, account: str, user: str, parent: str, pairs: Mapping[str, str], number: int
     ) -> None:
-        """Add an account or user; a user may be limited to partitions."""
+        """Add an account or user with its settings.
+
+        A user line with partitions sets limits in these partitions only. The first account of a
+        user becomes its default account.
+        """
         association = Association(account, user, parent, _parse_shares(pairs, number))
         in_part = user and "partition" in pairs
         if in_part:
@@ -410,7 +430,10 @@ class _AccountsReader:
         *,
         existing_only: bool = False,
     ) -> None:
-        """Set a user's limits in partitions; with `existing_only` where limits exist."""
+        """Change a user's limits in the partitions that a line names.
+
+        With `existing_only`, only in partitions where the user has limits already.
+        """
         for part in filter(None, pairs["partition"].lower().split(",")):
             one = (*key, part)
             if one in self.in_partition or not existing_only:
@@ -420,7 +443,7 @@ class _AccountsReader:
     def _change_limits(
         self, was: AssociationLimits, pairs: Mapping[str, str], number: int
     ) -> AssociationLimits:
-        """Return changed limits; record settings that are not simulated by line."""
+        """Return limits with a line applied; record its settings not simulated."""
         changed = _merge_limits(was, pairs, number)
         for key in pairs:
             if key in changed.unread and key not in IDLE_OF_ACCOUNTS:
@@ -428,7 +451,7 @@ class _AccountsReader:
         return changed
 
     def _apply_settings(self, key: tuple[str, str], pairs: Mapping[str, str], number: int) -> None:
-        """Apply limits, default QOS and priority to an association."""
+        """Apply limits, default QOS and priority to an association; record its line."""
         self.where[key] = number
         self.limits[key] = self._change_limits(self.limits.get(key, NO_LIMITS), pairs, number)
         if "defaultqos" in pairs:
@@ -441,7 +464,7 @@ class _AccountsReader:
                 del self.priorities[key]
 
     def _set_qos(self, name: str, pairs: Mapping[str, str], number: int) -> None:
-        """Create or change a QOS."""
+        """Create or change a QOS by the settings of a line; record its line."""
         name = name.lower()
         self.where["", name] = number
         was = self.qualities.get(name, Qos(name))
@@ -480,11 +503,15 @@ class _AccountsReader:
 def _merge_limits(
     was: AssociationLimits, pairs: Mapping[str, str], number: int
 ) -> AssociationLimits:
-    """Return limits with the settings of a line applied."""
+    """Return limits with the settings of a line applied.
+
+    Unlimited resources are removed; settings that are not known here are kept in ``unread``.
+    """
     changed: dict[str, Any] = {}
 
     def add(name: str, more: Mapping[str, float]) -> None:
         # A resource that is not named keeps its limit.
+        """Merge amounts by resource into the changed limit `name`; drop unlimited ones."""
         merged = {**changed.get(name, getattr(was, name)), **more}
         changed[name] = {tres: most for tres, most in merged.items() if most < inf}
 
@@ -505,7 +532,7 @@ def _merge_limits(
 
 
 def tres_of(text: str, number: int = 0) -> dict[str, float]:
-    """Parse a TRES list such as ``cpu=100,mem=200G,gres/gpu=8``; memory in MB.
+    """Parse a TRES list such as ``cpu=100,mem=200G,gres/gpu=8`` to a dict; memory in MB.
 
     Raises
     ------
@@ -565,7 +592,7 @@ def _parse_number(key: str, text: str, number: int) -> float:
 
 
 def _parse_shares(pairs: Mapping[str, str], number: int) -> int | None:
-    """Return the shares of an association; None = Fairshare=parent."""
+    """Return the shares of an association; default 1, None = Fairshare=parent."""
     text = pairs.get("fairshare", pairs.get("shares", "1"))
     if text.lower() == "parent":
         return None

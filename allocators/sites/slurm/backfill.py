@@ -66,7 +66,7 @@ class NodeReservations:
         until_s: float = inf,
         tried: tuple[Mapping[Mask, Start], Mask] = (MappingProxyType({}), 0),
     ) -> Iterator[Gap]:
-        """Yield the start times from which enough nodes are free for a span.
+        """Yield the Gaps (start time, planned nodes) with enough free nodes for a span.
 
         Candidates are times at which nodes become free; both ends of the span count. The first
         feasible one is `first_feasible_s`, tried or not.
@@ -126,13 +126,13 @@ class NodeReservations:
         return not reduce(or_, span, 0) & nodes
 
     def keep(self, from_s: float, to_s: float, nodes: Mask) -> None:
-        """Reserve nodes over a span."""
+        """Reserve nodes over a span, its end excluded."""
         first, last = self._split_row(from_s), self._split_row(to_s)
         for row in range(first, last):
             self._kept[row] |= nodes
 
     def _split_row(self, at_s: float) -> int:
-        """Return the row that begins at a time; split a row if needed."""
+        """Return the row that begins at a time; insert it by a split if there is none."""
         if at_s <= self._begins[0]:
             return 0
         row = bisect_left(self._begins, at_s)
@@ -187,7 +187,7 @@ class Planner:
         self._forecasts.clear()
 
     def begin(self, now_s: float) -> None:
-        """Start a cycle without plans."""
+        """Start a cycle without plans; drop all forecasts if one of their ends is due."""
         self._now_s = now_s
         self._plans.clear()
         self._tables.clear()
@@ -209,7 +209,10 @@ class Planner:
         self._forecasts[_NOBODY] = NodeForecast(self._nodes, ahead, _NOBODY, {})
 
     def forecast(self, gone: Sequence[Victim]) -> NodeForecast:
-        """Return the forecast without some running jobs; suspended jobs keep their memory."""
+        """Return the forecast as if some running jobs had been preempted (cached).
+
+        Suspended jobs keep their memory.
+        """
         ids = frozenset([one.job.id for one in gone]) if gone else _NOBODY
         cached = self._forecasts.get(ids)
         if cached is None:
@@ -223,7 +226,7 @@ class Planner:
         return cached
 
     def could_fit(self, job: SlurmJob, nodes: Mask) -> bool:
-        """Return True if these nodes could hold a job when empty."""
+        """Return True if these nodes could hold a job when empty (cached by shape)."""
         cached = self._could.setdefault(self._nodes.shape_id(job), {})
         fits = cached.get(nodes)
         if fits is None:
@@ -231,7 +234,7 @@ class Planner:
         return fits
 
     def min_node_count(self, job: SlurmJob) -> int:
-        """Return the minimum number of empty nodes that a job needs."""
+        """Return the minimum number of empty nodes that a job needs (cached by shape)."""
         shape_id = self._nodes.shape_id(job)
         count = self._least.get(shape_id)
         if count is None:
@@ -242,7 +245,9 @@ class Planner:
     def place(
         self, job: SlurmJob, nodes: Mask, *, keeps: bool, gone: Sequence[Victim] = ()
     ) -> Placement | None:
-        """Return the placement of a job that starts now; () = planned, None = neither.
+        """Find or plan the nodes of a job: its placement if it starts now, () = planned.
+
+        None = neither. The job itself is not started.
 
         Parameters
         ----------
@@ -309,7 +314,10 @@ class Planner:
     def _add_plan(
         self, own: NodeReservations, start_s: float, limit_s: float, held: Placement
     ) -> bool:
-        """Plan nodes over a rounded span; return False if another plan has them."""
+        """Plan the nodes of a placement over a rounded span; False if another plan has them.
+
+        The plan is entered in all timelines.
+        """
         begin_s, end_s = self._round_down_s(start_s), self._round_down_s(start_s + limit_s)
         nodes = mask_of(held)
         if not own.is_free(begin_s, end_s, nodes):
@@ -320,7 +328,7 @@ class Planner:
         return True
 
     def _reservations_for(self, job: SlurmJob) -> NodeReservations:
-        """Return the timeline of nodes reserved from a job."""
+        """Return the timeline of nodes closed to a job: reservations and plans (cached)."""
         table = self._tables.get(job.reservation)
         if table is None:
             now_s = self._now_s
@@ -335,12 +343,15 @@ class Planner:
         return table
 
     def _round_down_s(self, at_s: float) -> float:
-        """Round a time down to the resolution on the clock of the epoch."""
+        """Round a time down to the resolution, counted from 1970."""
         clock, step = self._clock_s, self._resolution_s
         return floor((at_s + clock) / step) * step - clock
 
     def _find_start(self, job: SlurmJob, available: Mask, forecast: NodeForecast) -> Start:
-        """Return the earliest start of a job if running jobs end at their limits."""
+        """Return the earliest time and placement of a job if running jobs end at their limits.
+
+        -inf = now, inf = never. Only the available nodes count.
+        """
         held = self._nodes.select(job, available)
         if not held and forecast.nodes is not self._nodes:
             held = forecast.nodes.select(job, available)
@@ -360,7 +371,7 @@ class Planner:
         return inf, ()
 
     def _step_ends(self, ahead: ReleaseForecast, available: Mask) -> Iterator[int]:
-        """Yield the index of the last job that ends in each time step on these nodes."""
+        """Yield the index of the last job end in each time step, among ends on these nodes."""
         at_s = ahead.at_s
         listed = (at for at, on in enumerate(ahead.on) if on & available)
         last = next(listed, -1)

@@ -175,7 +175,7 @@ class SlurmConfig:
         return self.values.get("topologyplugin", "").strip().lower() == "topology/tree"
 
     def _as_number(self, key: str, text: str | None, usual: float) -> float:
-        """Parse a number; empty text gives the default, "unlimited" gives inf."""
+        """Parse a number: empty text gives the default, "unlimited" inf; else raise."""
         if text is None or not text.strip():
             return usual
         if text.strip().lower() in UNLIMITED:
@@ -190,7 +190,7 @@ class SlurmConfig:
 
 
 def _config_choice(config: SlurmConfig, key: str, usual: str, flags: Mapping[str, bool]) -> bool:
-    """Return the flag mapped to the value of a key; raise on values not simulated."""
+    """Return the flag mapped to the value of a key; raise an error for other values."""
     value = config.values.get(key.lower(), usual).strip().lower()
     if value not in flags:
         raise ParameterError(
@@ -201,7 +201,7 @@ def _config_choice(config: SlurmConfig, key: str, usual: str, flags: Mapping[str
 
 
 def read_conf(text: str) -> SlurmConfig:
-    """Parse a ``slurm.conf``.
+    """Parse a ``slurm.conf``; it must have a partition.
 
     Raises
     ------
@@ -229,7 +229,10 @@ class _ConfigReader:
         self._partitions: list[tuple[int, dict[str, str]]] = []
 
     def read_line(self, line: ConfigLine) -> None:
-        """Add one line: an Include, a node, a partition, or a key with its value."""
+        """Add one line: a node, a partition, or a key with its value; record findings.
+
+        An Include is only recorded.
+        """
         key_values = _PAIR.findall(line.text)
         pairs = {key.lower(): value.strip('"') for key, value in key_values}
         kind = next((kind for kind in self._usual if f"{kind}name" in pairs), "")
@@ -250,7 +253,10 @@ class _ConfigReader:
             self._set_value(line)
 
     def _add_entry(self, kind: str, pairs: dict[str, str], number: int) -> None:
-        """Add a NodeName or PartitionName line, or update the defaults of its kind."""
+        """Add the nodes or partition of a line, or update the defaults of its kind.
+
+        A node described again replaces the earlier one, with a finding.
+        """
         usual, name = self._usual[kind], pairs[f"{kind}name"]
         if name.upper() == "DEFAULT":
             usual |= pairs
@@ -264,7 +270,7 @@ class _ConfigReader:
             self._nodes |= entries
 
     def _set_value(self, line: ConfigLine) -> None:
-        """Store the value of a key; a repeated key replaces the earlier value."""
+        """Store a key's value with its line and finding; a repeated key replaces it."""
         key, _, value = line.text.partition("=")
         key, value = key.strip(), value.strip().strip('"')
         if key.lower() in self._values:
@@ -274,7 +280,7 @@ class _ConfigReader:
         self._findings.append(_make_finding(line.number, key, value))
 
     def config(self) -> SlurmConfig:
-        """Return the configuration collected so far, with its findings."""
+        """Return the configuration of the lines read, with its findings."""
         values = self._values
         config = SlurmConfig(
             tuple(self._nodes.values()),
@@ -294,7 +300,7 @@ class _ConfigReader:
 
 
 def _is_suspend_under_qos(finding: Finding, values: Mapping[str, str]) -> bool:
-    """Return True if a finding is PreemptMode=SUSPEND under preempt/qos."""
+    """Return True for a finding on PreemptMode=SUSPEND under preempt/qos."""
     by_quality = values.get("preempttype", "").lower() == "preempt/qos"
     return (
         by_quality and finding.key.lower() == "preemptmode" and "suspend" in finding.value.lower()
@@ -302,13 +308,13 @@ def _is_suspend_under_qos(finding: Finding, values: Mapping[str, str]) -> bool:
 
 
 def _mark_suspend_missed(finding: Finding) -> Finding:
-    """Mark suspension within a partition as not simulated."""
+    """Return a finding changed to: suspension in a partition is not simulated."""
     why = "is not simulated between jobs of one partition: none is preempted"
     return finding._replace(kind=MISSED, why=why)
 
 
 def _make_finding(line: int, key: str, value: str) -> Finding:
-    """Return the finding for a key outside node and partition lines."""
+    """Return the finding for a key outside node and partition lines: its class and reason."""
     kind, why = classify_key(key, value)
     if key.lower() == "schedulerparameters" and value.startswith("="):
         why = "has a doubled =, which Slurm reads as a single one"
@@ -324,13 +330,16 @@ def _option_findings(config: SlurmConfig) -> Iterator[Finding]:
 
 def _parse_options(text: str) -> dict[str, str]:
     # Slurm searches the text for each option, so that a doubled "=" before the first one works.
-    """Parse ``SchedulerParameters``; historic names are mapped to current ones."""
+    """Parse ``SchedulerParameters`` to a dict; historic names become the current ones.
+
+    "" = an option without a value.
+    """
     options = {key.lower(): value or "" for key, value in _OPTION.findall(text)}
     return {_HISTORIC.get(key, key): value for key, value in options.items()}
 
 
 def _parse_nodes(name: str, pairs: Mapping[str, str], number: int) -> Iterator[NodeEntry]:
-    """Yield one node entry per host of a NodeName line."""
+    """Yield one node entry per host of a NodeName line; `pairs` include the defaults."""
     try:
         cores = (
             int(pairs.get("boards", "1"))
@@ -362,7 +371,7 @@ def _parse_nodes(name: str, pairs: Mapping[str, str], number: int) -> Iterator[N
 def count_gpus_by_type(text: str) -> dict[str, int]:
     """Count the GPUs in a Gres list by type: ``gpu:a100:4(S:0-1)`` gives {"a100": 4}.
 
-    Generic resources other than GPUs are skipped.
+    GPUs without a type count for "". Other generic resources are skipped.
     """
     counts: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", text).lower().split(","):
@@ -378,7 +387,10 @@ def count_gpus_by_type(text: str) -> dict[str, int]:
 def _parse_partition(
     pairs: Mapping[str, str], nodes: Mapping[str, NodeEntry], number: int, values: Mapping[str, str]
 ) -> PartitionEntry:
-    """Return the partition entry of a PartitionName line."""
+    """Return the partition of a PartitionName line; memory defaults come from `values`.
+
+    A node that is not in `nodes` raises an error.
+    """
     name, listed = pairs["partitionname"], pairs.get("nodes", "")
     members = tuple(nodes) if listed.upper() == "ALL" else expand_host_list(listed)
     for host in members:
@@ -431,13 +443,13 @@ def _qos_name(text: str) -> str:
 
 
 def _parse_name_list(text: str) -> frozenset[str]:
-    """Return names in lower case; a list with ALL gives the empty set."""
+    """Return comma-separated names in lower case; a list with ALL gives the empty set."""
     names = frozenset(part.strip().lower() for part in text.split(",") if part.strip())
     return frozenset() if names & {"all", "(null)", "n/a"} else names
 
 
 def weights_of(text: str) -> dict[str, float]:
-    """Parse TRES weights such as ``CPU=1.0,Mem=0.25G,GRES/gpu=2``; memory is per MB."""
+    """Parse TRES weights such as ``CPU=1.0,Mem=0.25G,GRES/gpu=2`` to a dict; memory per MB."""
     weights: dict[str, float] = {}
     for key, number, unit in _WEIGHT.findall(text):
         scale = {"K": 1024.0, "M": 1.0, "G": 1 / 1024, "T": 1 / 1024**2}.get(unit.upper(), 1.0)
@@ -454,7 +466,7 @@ class Switch(NamedTuple):
 
 
 def read_topology(text: str) -> tuple[Switch, ...]:
-    """Parse a ``topology.conf``, in file order.
+    """Parse a ``topology.conf`` to its switches, in file order.
 
     Raises
     ------

@@ -27,7 +27,7 @@ class Alternative(NamedTuple):
 
 
 def alternatives(text: str, features: Mapping[str, Mask], every: Mask) -> tuple[Alternative, ...]:
-    """Return the alternatives of a constraint; the first that a job fits applies.
+    """Return the alternative node sets of a constraint; the first that a job fits applies.
 
     Parameters
     ----------
@@ -70,7 +70,10 @@ class _ConstraintParser:
             yield from (Alternative(mask) for mask in self._parse_or())
 
     def _parse_counts(self) -> Alternative:
-        """Parse a constraint with node counts, such as ``A*2&B*1``."""
+        """Parse a constraint with node counts, such as ``A*2&B*1``, to one alternative.
+
+        Its nodes are the union of the features. All tokens are consumed.
+        """
         words = [token for token in self.tokens if token not in {"[", "]", "(", ")", "&"}]
         if "|" in self.tokens:
             raise NotSimulatedError("a constraint with both counts and | is not simulated")
@@ -86,7 +89,7 @@ class _ConstraintParser:
         return Alternative(union, tuple(counts))
 
     def _parse_or(self) -> list[Mask]:
-        """Parse operands joined by ``|``."""
+        """Parse operands joined by ``|``; return the union mask of each combination."""
         masks = self._parse_and()
         while self.tokens[:1] == ["|"]:
             self.tokens = self.tokens[1:]
@@ -96,7 +99,7 @@ class _ConstraintParser:
         return masks
 
     def _parse_and(self) -> list[Mask]:
-        """Parse operands joined by ``&``."""
+        """Parse operands joined by ``&``; return the common nodes of each combination."""
         masks = self._parse_operand()
         while self.tokens[:1] == ["&"]:
             self.tokens = self.tokens[1:]
@@ -105,7 +108,10 @@ class _ConstraintParser:
         return masks
 
     def _parse_operand(self) -> list[Mask]:
-        """Parse a feature, or an expression in brackets."""
+        """Parse a feature or an expression in brackets to its masks of nodes.
+
+        ``[A|B]`` gives one mask per alternative, ``(A|B)`` their union.
+        """
         if not self.tokens:
             raise NotSimulatedError("a constraint ends where a feature is missing")
         token, self.tokens = self.tokens[0], self.tokens[1:]
@@ -125,7 +131,7 @@ class _ConstraintParser:
         return [self._features.get(token, 0) & self._every]
 
     def _expect(self, bracket: str) -> None:
-        """Consume a closing bracket or raise an error."""
+        """Consume a closing bracket, or raise an error if another token is next."""
         if self.tokens[:1] != [bracket]:
             raise NotSimulatedError(f"a constraint lacks {bracket}")
         self.tokens = self.tokens[1:]

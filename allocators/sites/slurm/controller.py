@@ -109,7 +109,7 @@ class Controller:
     # ----------------------------------------------------------------------------------------------
 
     def catch_up(self, now_s: float) -> None:
-        """Renew priorities as often as was due; called first at every event."""
+        """Renew priorities for each period that ended before now; call it first at events."""
         if not self.running and not self.waiting:
             # Without jobs, one decay over all periods gives the same usage.
             behind = ceil((now_s - self._next_priority_s) / self._rules.period_s) - 1
@@ -124,7 +124,8 @@ class Controller:
     def submit(self, now_s: float, job: SlurmJob, others: tuple[SlurmJob, ...] = ()) -> None:
         """Enqueue a job, and start it at once if no earlier job waits for its nodes.
 
-        `others` are the entries of the job in further partitions.
+        `others` are the entries of the job in further partitions. A pass is scheduled. With
+        ``defer`` no job starts here.
         """
         for entry in (job, *others):
             entry.share = self._fair.user_share(entry.account, entry.user)
@@ -156,7 +157,10 @@ class Controller:
         return barred
 
     def _is_first(self, job: SlurmJob) -> bool:
-        """Return True if no earlier job waits for nodes of a job's partition."""
+        """Return True if no earlier job waits for nodes of a job's partition.
+
+        Partitions that share nodes count.
+        """
         nodes = self.partitions[job.partition].nodes
         for other in self._line:
             if other.rank >= job.rank:
@@ -177,7 +181,7 @@ class Controller:
             insort(self._line, entry, key=_RANK)
 
     def _dequeue(self, job_id: int) -> SlurmJob | None:
-        """Remove a job from the queue, and return it if it was there."""
+        """Remove the entries of a job from the queue; return the first, or None if absent."""
         job = self.waiting.pop(job_id, None)
         for entry in self.entries(job) if job is not None else ():
             at = bisect_left(self._line, entry.rank, key=_RANK)
@@ -187,14 +191,17 @@ class Controller:
         return job
 
     def forget(self, job_id: int) -> None:
-        """Remove a waiting job from the controller."""
+        """Remove a waiting job from the queue, its entries, and the limits' counts."""
         dropped = self._dequeue(job_id)
         self._entries.pop(job_id, None)
         if dropped is not None and self._gate is not None:
             self._gate.count_submission(dropped, -1)
 
     def adopt(self, now_s: float, entries: tuple[SlurmJob, ...], held: Placement) -> SlurmJob:
-        """Add a job that runs already; return its entry for the partition with its nodes."""
+        """Add a job that runs already, with its nodes; return its entry.
+
+        It is the entry of the partition with all its nodes, else the first.
+        """
         nodes = mask_of(held)
         matching = [
             entry for entry in entries if not nodes & ~self.partitions[entry.partition].nodes
@@ -214,7 +221,10 @@ class Controller:
         return job
 
     def undo_start(self, job: SlurmJob) -> None:
-        """Requeue a job started now that did not fit; retry it when resources are freed."""
+        """Requeue a started job that got no room in the simulator; free its nodes.
+
+        It is tried again when resources are freed.
+        """
         del self.running[job.id]
         self._alone -= job.alone
         self.nodes.take(job, job.held, -1)
@@ -225,7 +235,7 @@ class Controller:
         self._no_room.add(job.id)
 
     def end(self, now_s: float, job_id: int) -> None:
-        """Free the resources of a job that ended or was stopped."""
+        """Free the nodes of a running or suspended job, book its usage, schedule a pass."""
         job = self.suspended.pop(job_id, None) or self.running.pop(job_id)
         if job.suspended_s < inf:
             job.booked_s = now_s
@@ -240,12 +250,15 @@ class Controller:
         self._mark_freed(now_s)
 
     def follow_nodes(self, now_s: float) -> None:
-        """Invalidate forecasts after nodes or their other users changed."""
+        """Drop forecasts and schedule a pass after nodes or their other users changed."""
         self._planner.forget()
         self._mark_freed(now_s)
 
     def tick(self, now_s: float) -> list[SlurmJob]:
-        """Run all due passes and timers; return the jobs started since the last tick."""
+        """Run all due passes and timers; return the jobs started since the last tick.
+
+        In order: ends of grace times, resumption, priorities, reservations, main pass, backfill.
+        """
         self._end_graced(now_s)
         if self.suspended:
             self._resume_suspended(now_s)
@@ -270,7 +283,10 @@ class Controller:
         return started
 
     def wake_s(self) -> float:
-        """Return the next time at which a pass, cycle or timer is due; inf = never."""
+        """Return the next time at which a pass, cycle or timer is due; inf = never.
+
+        Without waiting jobs only grace times count.
+        """
         grace_end_s = self._in_grace[0][0] if self._in_grace else inf
         if not self.waiting:
             return grace_end_s
@@ -286,25 +302,28 @@ class Controller:
         return min(due)
 
     def queue(self) -> list[SlurmJob]:
-        """Return the waiting jobs in scheduling order."""
+        """Return the waiting entries in order, without jobs that wait after `undo_start`."""
         if self._no_room:
             return [job for job in self._line if job.id not in self._no_room]
         return self._line[:]
 
     def _rank(self, now_s: float, job: SlurmJob) -> tuple[float, ...]:
-        """Return the sort key of a job in the queue."""
+        """Return the sort key of a job in the queue; the lowest is first.
+
+        In order: in its reservation, preemption level, tier of the partition, priority, id.
+        """
         in_time = self._calendar is not None and self._calendar.holds(job, now_s)
         tier = self.partitions[job.partition].tier
         return (not in_time, -job.level, -tier, -job.priority, job.id)
 
     def _mark_freed(self, now_s: float) -> None:
-        """Schedule a pass after resources were freed."""
+        """Schedule a pass after resources were freed; retry jobs of `undo_start`."""
         self._no_room.clear()
         self._mark_changed(now_s)
         self._pass_pending = True
 
     def _mark_changed(self, now_s: float) -> None:
-        """Note a change that the next pass and backfill cycle must see."""
+        """Request a full pass and a backfill cycle after a change."""
         self._full_pass_done = False
         if not self._changed:
             # After a cycle without changes the daemon polls every second.
@@ -315,7 +334,7 @@ class Controller:
     # ----------------------------------------------------------------------------------------------
 
     def _fixed_priority(self, job: SlurmJob) -> float:
-        """Return the part of a job's priority that does not change with time."""
+        """Return a job's priority without age and fair share: size, partition, term, nice."""
         rules = self._rules
         nodes = self._planner.min_node_count(job) if rules.size_by_used else max(job.nodes, 1)
         size = (nodes / len(self.nodes) + job.size / self._total_size) / 2
@@ -328,7 +347,7 @@ class Controller:
         return fixed + job.term - job.nice
 
     def _update_priority(self, now_s: float, job: SlurmJob) -> None:
-        """Recompute the priority and rank of a job."""
+        """Recompute the rank of a job, and its priority if it is multifactor."""
         rules = self._rules
         if rules.multifactor:
             age = min((now_s - job.since_s) / rules.max_age_s, 1.0)
@@ -339,7 +358,7 @@ class Controller:
         job.rank = self._rank(now_s, job)
 
     def _renew_priorities(self, now_s: float) -> None:
-        """Book and decay usage, reset it if due, and recompute all priorities."""
+        """Book and decay usage, reset it if due, recompute priorities, sort the queue."""
         running = []
         for job in self.running.values():
             running.append((job.share, now_s - job.booked_s, job.billing))
@@ -374,7 +393,10 @@ class Controller:
         return not reason
 
     def _try_start(self, now_s: float, job: SlurmJob, available: Mask) -> bool:
-        """Start a job now, with preemption if allowed; else set its reason."""
+        """Start a job now, with preemption if allowed; else set its reason.
+
+        Return True if it started.
+        """
         barred = self._barred_nodes(now_s, job)
         held = self.nodes.select(job, available & ~barred)
         if not held and (victims := self._victims(now_s, job)):
@@ -391,7 +413,7 @@ class Controller:
         return False
 
     def _victims(self, now_s: float, job: SlurmJob) -> list[Victim]:
-        """Return the running jobs that a job may preempt."""
+        """Return the running or suspended jobs that a job may preempt; [] without preemption."""
         if self._preemption is None:
             return []
         running = [*self.running.values(), *self.suspended.values()]
@@ -400,9 +422,11 @@ class Controller:
     def _preempt_for(
         self, now_s: float, job: SlurmJob, available: Mask, candidates: list[Victim]
     ) -> Placement:
-        """Preempt jobs for a job; return its placement.
+        """Preempt candidates to make room for a job; return its placement.
 
         The placement is () if preemption does not help, or victims are still in their grace time.
+
+        The job itself is not started.
         """
         assert self._preemption is not None, "else there are no victims"
         victims = [victim for victim in candidates if victim.job.on & available]
@@ -419,7 +443,10 @@ class Controller:
         return held
 
     def _vacate(self, now_s: float, victim: Victim) -> None:
-        """Remove a preempted job from its nodes: suspend or end it."""
+        """Suspend or end a preempted job, and list it in `preempted`.
+
+        A job resumed since the last clearing is only removed from `resumed`.
+        """
         job = victim.job
         if victim.mode == SUSPEND:
             self._fair.book(job.share, (now_s - job.booked_s) * job.billing)
@@ -432,14 +459,17 @@ class Controller:
             self.preempted.append(victim)
 
     def suspend(self, now_s: float, job: SlurmJob) -> None:
-        """Mark a running job as suspended."""
+        """Move a running job to the suspended jobs; its resources stay booked."""
         self.suspended[job.id] = self.running.pop(job.id)
         job.suspended_s = now_s
         self._alone -= job.alone
         self._planner.forget()
 
     def _resume_suspended(self, now_s: float) -> None:
-        """Resume suspended jobs with free cores, before other jobs start."""
+        """Resume suspended jobs with free cores, before other jobs start.
+
+        They are listed in `resumed`.
+        """
         for job in resumable(self.suspended.values(), self.nodes, self.partitions):
             self.running[job.id] = self.suspended.pop(job.id)
             job.paused_s += now_s - job.suspended_s
@@ -449,14 +479,14 @@ class Controller:
             self.resumed.append(job)
 
     def _end_graced(self, now_s: float) -> None:
-        """Stop preempted jobs at the end of their grace time."""
+        """Vacate preempted jobs that still run at the end of their grace time."""
         while self._in_grace and self._in_grace[0][0] <= now_s:
             victim = heappop(self._in_grace)[2]
             if self.running.get(victim.job.id) is victim.job:
                 self._vacate(now_s, victim)
 
     def _start(self, now_s: float, job: SlurmJob, held: Placement) -> None:
-        """Start a waiting job on its placement."""
+        """Move a waiting job to the running jobs on its placement; list it as started."""
         self._dequeue(job.id)
         job.start_s = job.booked_s = now_s
         job.hold(held)
@@ -470,7 +500,11 @@ class Controller:
         self._mark_changed(now_s)
 
     def _main_pass(self, now_s: float, depth: int, depth_per_part: float = inf) -> None:
-        """Start jobs by priority; a job that does not fit blocks its partition."""
+        """Start jobs in queue order; a job that does not fit blocks its partition.
+
+        At most `depth` entries are tested, `depth_per_part` in a partition. Other jobs get a
+        reason.
+        """
         self._pass_pending, self._last_pass_s = False, now_s
         rules, failed, arrays = self._rules, set[int](), set[tuple[int, str]]()
         blocked = started = 0
@@ -508,7 +542,7 @@ class Controller:
         ) and self._can_reserve(now_s, job)
 
     def _can_reserve(self, now_s: float, job: SlurmJob) -> bool:
-        """Return True if a job is old and important enough to get planned nodes."""
+        """Return True if a job's age and priority suffice for planned nodes."""
         rules = self._rules
         return now_s - job.since_s >= rules.min_age_s and job.priority >= rules.min_priority
 
@@ -516,7 +550,7 @@ class Controller:
     # ----------------------------------------------------------------------------------------------
 
     def _backfill(self, now_s: float) -> None:
-        """Run a backfill cycle and schedule the next one."""
+        """Run a backfill cycle and set the time of the next one, recorded or estimated."""
         recorded = self._timers.instants
         has_recorded = self._cycle + 1 < len(recorded)
         self._changed = bool(recorded)
@@ -532,7 +566,7 @@ class Controller:
         self._next_backfill_s = now_s + self._rules.interval_s + cycle_s
 
     def _run_backfill_cycle(self, now_s: float) -> tuple[int, int]:
-        """Start or plan jobs in queue order; return the numbers tested and planned."""
+        """Start or plan jobs in queue order; return the numbers (tested, planned)."""
         rules, planner = self._rules, self._planner
         planner.begin(now_s)
         self._planned.clear()
@@ -571,7 +605,7 @@ class Controller:
         return tested, planned
 
     def _victims_in_cycle(self, now_s: float, job: SlurmJob) -> list[Victim]:
-        """Return the jobs that a job may preempt, cached per cycle."""
+        """Return the jobs that a job may preempt (cached per backfill cycle)."""
         assert self._preemption is not None, "else there are none"
         key = job.partition, job.qos, job.priority if self._preemption.by_priority else 0
         victims = self._victim_cache.get(key)
@@ -582,9 +616,9 @@ class Controller:
     def _preempt_on_plan(
         self, now_s: float, job: SlurmJob, held: Placement, victims: list[Victim]
     ) -> Placement:
-        """Return the placement of a job on planned nodes, preempting jobs in its way.
+        """Preempt jobs on a job's planned nodes if needed; return its placement.
 
-        The placement is () while victims are in their grace time.
+        The placement is () if it does not fit yet; its nodes stay planned.
         """
         nodes = mask_of(held)
         if self.nodes.select(job, nodes):
@@ -606,7 +640,7 @@ class Controller:
         )
 
     def _count_test(self, job: SlurmJob, counts: dict[object, int]) -> bool:
-        """Count a job as tested in this cycle; return False at a limit."""
+        """Count a job toward the per-cycle caps of the backfill; False if one is reached."""
         for group_of, maximum in self._caps:
             key = group_of(job)
             if key is None:

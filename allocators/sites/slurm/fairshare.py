@@ -111,7 +111,7 @@ class FairShare:
         self._normalize()
 
     def user_share(self, account: str, user: str) -> Share:
-        """Return the share of a user; a user without one gets one share."""
+        """Return the share of a user; create missing users and accounts with one share."""
         share = self._users.get((account, user))
         if share is None:
             if account not in self._accounts:
@@ -161,14 +161,15 @@ class FairShare:
         return node
 
     def _attach(self, child: Share, parent: Share) -> None:
-        """Make a node the child of another one."""
+        """Make a node the child of another node."""
         child.parent = parent
         parent.children.append(child)
 
     def _normalize(self) -> None:
-        """Compute the normalized shares of all nodes."""
+        """Set the normalized shares of all nodes: parent's part x shares among siblings."""
 
         def visit(parent: Share) -> None:
+            """Set the normalized shares of all nodes below a parent."""
             total = sum([child.shares or 0 for child in parent.children])
             for child in parent.children:
                 part = 1.0 if child.shares is None else child.shares / total if total else 0.0
@@ -184,10 +185,11 @@ class FairShare:
             self._decay(child, factor)
 
     def _compute_classic(self) -> None:
-        """Compute effective usage and factor of all nodes by the classic algorithm."""
+        """Set effective usage and factor of all nodes by the classic algorithm."""
         total_usage = self._root.usage
 
         def visit(parent: Share) -> None:
+            """Set effective usage and factor of all nodes below a parent."""
             total = sum([child.shares or 0 for child in parent.children])
             for child in parent.children:
                 used = child.usage / total_usage if total_usage else 0.0
@@ -208,11 +210,18 @@ class FairShare:
         visit(self._root)
 
     def _rank_fair_tree(self) -> None:
-        """Rank all users by Fair Tree; ties share a rank, and tied accounts are merged."""
+        """Set the factor of each user to rank / users, ranked by Fair Tree.
+
+        Tied users share a rank, and the members of tied accounts are ranked together.
+        """
         count = len(self._users)
         rank = left = count
 
         def level(child: Share, siblings: list[Share]) -> float:
+            """Return the level fair share: part of shares / part of usage among siblings.
+
+            0 without shares; inf without usage or with Fairshare=parent.
+            """
             if child.shares == 0:
                 return 0.0
             if child.shares is None or not child.usage:
@@ -222,6 +231,10 @@ class FairShare:
             return (child.shares / shares) / (child.usage / used)
 
         def visit(groups: list[list[Share]], *, is_tied: bool) -> None:
+            """Rank the users in groups of siblings and below, highest level fair share first.
+
+            With `is_tied`, the first user shares the previous rank.
+            """
             nonlocal rank, left
             ranked = [(level(child, siblings), child) for siblings in groups for child in siblings]
             ranked.sort(key=lambda item: (-item[0], not item[1].is_user))
@@ -250,6 +263,8 @@ def usage_decay_per_s(half_life_s: float) -> float:
 
 def read_usage(text: str) -> Iterator[tuple[str, str, float]]:
     """Yield (account, user, billing seconds) from the output of ``sshare -alP``.
+
+    Rows of accounts without a user are skipped.
 
     Raises
     ------

@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     why: str = ""
 
     def sentence(self) -> str:
-        """Return the finding as a sentence for the user."""
+        """Return the finding as a sentence: file, line, setting, and its class or reason."""
         value = f"={self.value}" if self.value else ""
         shown = f"{self.key}{value}"
         shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
@@ -284,7 +284,7 @@ HOLDERS: Final = {"qos", "account", "accounts", "user", "users"}
 
 
 def _partial_support(key: str, value: str) -> str:
-    """Return the unsupported aspect of a supported key; "" if none."""
+    """Return what of a supported key's value is not simulated; "" = all is."""
     if key == "preemptmode" and {"suspend", "gang"} & set(value.split(",")) == {"suspend"}:
         return "lacks GANG, without which Slurm does not suspend jobs: none is suspended"
     if key == "priorityflags" and "depth_oblivious" in value:
@@ -311,7 +311,7 @@ def classify_key(key: str, value: str) -> tuple[str, str]:
 
 
 def class_of_option(key: str, value: str) -> tuple[str, str]:
-    """Classify an option of ``SchedulerParameters``; return class and explanation."""
+    """Classify an option of ``SchedulerParameters``; return its class and explanation."""
     low = key.lower()
     if low in USED_OPTIONS:
         return USED, ""
@@ -323,7 +323,7 @@ def class_of_option(key: str, value: str) -> tuple[str, str]:
 
 
 def class_of_part(kind: str, key: str, value: str) -> tuple[str, str]:
-    """Classify a key of a partition or node line; return its class and explanation."""
+    """Classify a key of a ``kind`` line, partition or node; return class and explanation."""
     low = key.lower()
     used, idle, missed = {
         "partition": (USED_PARTITION, _IDLE_PARTITION, _MISSED_PARTITION),

@@ -35,7 +35,7 @@ class _LimitChain(NamedTuple):
 
 
 def _tres_reason(before: str, tres: str, after: str) -> str:
-    """Return the ``squeue`` reason for a limit on a TRES."""
+    """Return the ``squeue`` reason for a limit on a TRES, such as QOSMaxGRESPerJob."""
     name = _NAMES.get(tres, "GRES" if tres.startswith("gres/") else "TRES")
     return f"{before}{name}{after}" + ("Limit" if name not in {"GRES", "TRES"} else "")
 
@@ -89,6 +89,9 @@ class UsageLimits:
     def refusal(self, jobs: tuple[SlurmJob, ...]) -> str:
         """Return the reason to refuse a job at submission; "" = accepted.
 
+        In order: limits of its partitions, numbers of queued jobs, limits per job if they refuse
+        jobs, and limits that would block it forever.
+
         Parameters
         ----------
         jobs : tuple of Job
@@ -111,7 +114,7 @@ class UsageLimits:
         return self._own_reason(job) or (self._concurrency_reason(job, {}) if self._qos else "")
 
     def _submit_reason(self, job: SlurmJob) -> str:
-        """Return the limit on queued jobs that a submission would exceed."""
+        """Return the limit on queued jobs that a submission would exceed; "" = none."""
         count = self._submitted
         chain = self._limit_chain(job)
         own = next((one.max_submit for _, one, _ in chain.assoc if one.max_submit < inf), inf)
@@ -127,7 +130,7 @@ class UsageLimits:
         return ""
 
     def count_submission(self, job: SlurmJob, sign: int = 1) -> None:
-        """Count a submitted job; with `sign` -1 it has left the queue."""
+        """Add a submitted job to the counts of its associations and QOS; -1 removes it."""
         if not self._limits:
             return
         if sign > 0:
@@ -136,13 +139,16 @@ class UsageLimits:
             self._submitted[key] += sign
 
     def _is_deny_on_limit(self, job: SlurmJob) -> bool:
-        """Return True if a job beyond its limits is refused instead of queued."""
+        """Return True if a job beyond a limit per job is refused instead of queued.
+
+        By DenyOnLimit of its QOS, or by EnforcePartLimits.
+        """
         quality = self._all.qualities.get(job.qos)
         flags = quality.flags if quality is not None else frozenset()
         return "denyonlimit" in flags or self._part_limits != "NO"
 
     def _partition_reason(self, job: SlurmJob) -> str:
-        """Return the limit of its partition that a job breaks."""
+        """Return the limit of its partition that a job breaks; "" = none."""
         entry = self._partitions[job.partition]
         if entry is None:
             return ""
@@ -168,7 +174,10 @@ class UsageLimits:
     # ----------------------------------------------------------------------------------------------
 
     def blocking_reason(self, now_s: float, job: SlurmJob) -> str:
-        """Return the reason that blocks a job even with free nodes; "" = none."""
+        """Return the limit or rule that blocks a job even with free nodes; "" = none.
+
+        In order: its own size (cached), its array, QOS thresholds, running jobs, usage over time.
+        """
         if job.permanent_reason is None:
             job.permanent_reason = self._own_reason(job)
         if job.permanent_reason:
@@ -185,14 +194,20 @@ class UsageLimits:
         return reason or (self._metered_reason(now_s, job) if chain.metered else "")
 
     def _own_reason(self, job: SlurmJob) -> str:
-        """Return the limit that a job breaks by its own size, regardless of usage."""
+        """Return the limit that a job breaks by its own size, or that its partition is down.
+
+        "" = none. Usage does not count.
+        """
         entry = self._partitions[job.partition]
         if entry is not None and not entry.up:
             return "PartitionDown"
         return self._partition_reason(job) or (self._per_job_reason(job) if self._qos else "")
 
     def _per_job_reason(self, job: SlurmJob) -> str:
-        """Return the limit per job that a job breaks."""
+        """Return the limit per job that a job breaks; "" = none.
+
+        Of several limits on one amount, the most specific counts.
+        """
         nodes, wall_s = float(job.needed_nodes), job.limit_s
         seen: set[tuple[str, str]] = set()
         for _, limits, name in self._limit_chain(job).levels:
@@ -220,7 +235,10 @@ class UsageLimits:
         return ""
 
     def _concurrency_reason(self, job: SlurmJob, used: Mapping[Key, Mapping[str, float]]) -> str:
-        """Return the limit on running jobs or TRES that one more job would exceed."""
+        """Return the limit on running jobs or TRES that a job would exceed; "" = none.
+
+        `used` are the running jobs (``jobs``) and TRES amounts by key.
+        """
         for scope, max_jobs, most, word, after in self._limit_chain(job).scopes:
             running = used.get(scope, _NOTHING)
             if running["jobs"] >= max_jobs:
@@ -231,7 +249,7 @@ class UsageLimits:
         return ""
 
     def _metered_reason(self, now_s: float, job: SlurmJob) -> str:
-        """Return the limit on TRES-minutes or wall time that a job would exceed."""
+        """Return the limit on TRES-minutes or wall time that a job would exceed; "" = none."""
         minutes = job.limit_s / 60
         for key, limits, name in self._limit_chain(job).metered:
             before = "QOS" if name == "qos" else "Assoc"
@@ -254,7 +272,7 @@ class UsageLimits:
         return ""
 
     def _committed_min(self, now_s: float, key: Key, tres: str) -> float:
-        """Return the TRES-minutes that running jobs may still use up to their limits."""
+        """Return the TRES-minutes left to the running jobs of a key until their limits."""
         jobs = self._jobs.get(key, {}).values()
         return sum(
             [
@@ -264,7 +282,10 @@ class UsageLimits:
         )
 
     def _used_min(self, now_s: float, key: Key, tres: str) -> float:
-        """Return the decayed usage of a key in TRES-minutes, running jobs included."""
+        """Return the decayed usage of a key in TRES-minutes, running jobs included.
+
+        For "wall", in minutes of run time.
+        """
         used, at_s = self._used.get(key, {}).get(tres, (0.0, now_s))
         used *= self._decay_factor(key, now_s - at_s)
         running = self._jobs.get(key, {}).values()
@@ -286,7 +307,7 @@ class UsageLimits:
     # ----------------------------------------------------------------------------------------------
 
     def count_start(self, job: SlurmJob) -> None:
-        """Count a job that starts."""
+        """Add a starting job to the running jobs and TRES of its keys and its array."""
         if job.array_most < inf:
             self._arrays[job.array] += 1
         if self._qos:
@@ -298,7 +319,7 @@ class UsageLimits:
                 self._jobs.setdefault(key, {})[job.id] = job
 
     def count_end(self, now_s: float, job: SlurmJob) -> None:
-        """Count the end of a running job and book its usage."""
+        """Remove an ended job from the running jobs, and book its usage by key."""
         if job.array_most < inf:
             self._arrays[job.array] -= 1
         if not self._qos:
@@ -324,7 +345,7 @@ class UsageLimits:
     # ----------------------------------------------------------------------------------------------
 
     def _usage_keys(self, job: SlurmJob) -> Iterator[Key]:
-        """Yield the keys under which the usage of a job is counted."""
+        """Yield the keys of a job's usage: its associations and QOS, and by user in a QOS."""
         for key, _, name in self._limit_chain(job).levels:
             yield key
             if name == "qos":
@@ -332,7 +353,7 @@ class UsageLimits:
                 yield (*key, "account", job.account)
 
     def _limit_chain(self, job: SlurmJob) -> _LimitChain:
-        """Return the limits that apply to a job, most specific first."""
+        """Return the limits that apply to a job, most specific first (cached)."""
         key = (job.account, job.user, job.qos, job.partition)
         chain = self._chains.get(key)
         if chain is None:
@@ -346,7 +367,10 @@ class UsageLimits:
         return chain
 
     def _levels(self, account: str, user: str, qos: str, partition: int) -> Iterator[Level]:
-        """Yield the limits of QOS, partition QOS, user and accounts, most specific first."""
+        """Yield the limits of QOS, partition QOS, user and accounts, most specific first.
+
+        Limits that the site does not enforce are left out.
+        """
         quality, of_part = self._all.qualities.get(qos), self._quality_of[partition]
         order: list[Qos | None] = [of_part, quality]
         if quality is not None and "overpartqos" in quality.flags:
@@ -391,7 +415,7 @@ def _scale_limits(limits: AssociationLimits, factor: float) -> AssociationLimits
 
 
 def _threshold_reason(job: SlurmJob, quality: Qos) -> str:
-    """Return the QOS threshold that a job's priority or fair share is below."""
+    """Return the QOS threshold that a job's priority or fair share is below; "" = none."""
     if job.priority < quality.min_priority:
         return "QOSMinPrioThreshold"
     return "QOSUsageThreshold" if job.share.factor < quality.usage_threshold else ""
@@ -403,13 +427,18 @@ def _is_metered(limits: AssociationLimits) -> bool:
 
 
 def _scopes(levels: tuple[Level, ...], user: str, account: str) -> Iterator[Scope]:
-    """Yield the counted limits: of groups at every level, per user at the first level."""
+    """Yield the limits on running jobs and TRES with the key of the usage they count.
+
+    Group limits at every level; limits per user, account or association where first set. Levels
+    without any are left out.
+    """
     seen: set[tuple[str, str]] = set()
     own = next((key for key, _, name in levels if name == "assoc"), ())
 
     def unseen_limits(
         kind: str, jobs: float, tres: Mapping[str, float]
     ) -> tuple[float, dict[str, float]]:
+        """Return the limits of a kind not set by a more specific level; mark them as set."""
         most = {name: amount for name, amount in tres.items() if (kind, name) not in seen}
         jobs = inf if (kind, "") in seen else jobs
         seen.update((kind, name) for name in (*most, *([""] if jobs < inf else [])))

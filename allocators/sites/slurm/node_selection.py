@@ -95,7 +95,10 @@ class FreeNodes:
     # ----------------------------------------------------------------------------------------------
 
     def take(self, job: SlurmJob, held: Placement, sign: int = 1) -> None:
-        """Allocate the resources of a job on its nodes; `sign` -1 frees them."""
+        """Allocate the resources of a job on its nodes; `sign` -1 frees them.
+
+        Cached task counts of the nodes are renewed at the next use.
+        """
         for node, tasks in held:
             gpus, cpus, mem_gb = self.share(job, node, tasks)
             self.gpus[node] -= sign * gpus
@@ -112,7 +115,7 @@ class FreeNodes:
             self._log.append(node)
 
     def set_free(self, gpus: Sequence[int], cpus: Sequence[float], mem_gb: Sequence[float]) -> None:
-        """Set the free resources of all nodes, and log the nodes that changed."""
+        """Set the free resources of all nodes; mark changed nodes for a new count."""
         own: list[Sequence[float]] = [self.gpus, self.cpus, self.mem_gb]
         for amounts, others in zip(own, (gpus, cpus, mem_gb), strict=True):
             if amounts != others:
@@ -121,7 +124,10 @@ class FreeNodes:
         self.gpus, self.cpus, self.mem_gb = list(gpus), list(cpus), list(mem_gb)
 
     def share(self, job: SlurmJob, node: int, tasks: int) -> Share:
-        """Return the GPUs, cores and GB that a job takes on a node."""
+        """Return the (GPUs, cores, GB) that a number of a job's tasks takes on a node.
+
+        Exclusive jobs take the whole node; cores are rounded up to whole units.
+        """
         if job.whole:
             cpus, mem_gb = self.all[1][node], self.all[2][node]
             return (
@@ -136,7 +142,7 @@ class FreeNodes:
         return tasks * job.gpus + job.node_gpus, cpus, tasks * job.mem_gb + job.node_mem_gb
 
     def copy(self) -> FreeNodes:
-        """Return a copy for forecasts; later changes do not affect this object."""
+        """Return a copy for forecasts; its free resources can change independently."""
         copied: FreeNodes = object.__new__(FreeNodes)
         copied.__dict__ |= self.__dict__
         copied.gpus, copied.cpus, copied.mem_gb = self.gpus[:], self.cpus[:], self.mem_gb[:]
@@ -145,7 +151,7 @@ class FreeNodes:
         return copied
 
     def free(self, node: int) -> Free:
-        """Return the free resources of a node."""
+        """Return the free (GPUs, cores, GB) of a node, and its free counts of other resources."""
         own = self.gpus[node], self.cpus[node], self.mem_gb[node]
         return own, tuple([one[node] for one in self.gres])
 
@@ -155,7 +161,10 @@ class FreeNodes:
         return self.tasks_that_fit_in(job, node, free, [one[node] for one in self.gres])
 
     def tasks_that_fit_in(self, job: SlurmJob, node: int, free: Share, gres: Sequence[int]) -> int:
-        """Return the number of tasks that a node with the given free resources can take."""
+        """Return the number of tasks that a node with the given free resources can take.
+
+        0 if fewer than ``per_node`` fit, or if a whole node is needed and it is in use.
+        """
         gpus, cpus, mem_gb = free
         if job.whole and not self._is_idle(node, free):
             return 0
@@ -176,7 +185,7 @@ class FreeNodes:
         return 0 if job.per_node and tasks < min(job.per_node, job.tasks) else max(tasks, 0)
 
     def _is_idle(self, node: int, free: Share) -> bool:
-        """Return True if no job uses a node."""
+        """Return True if the free resources are all resources of a node."""
         gpus, cpus, mem_gb = self.all
         return (
             free[0] == gpus[node]
@@ -191,7 +200,10 @@ class FreeNodes:
         return job.shape_id
 
     def room(self, job: SlurmJob) -> Room:
-        """Return the nodes by the number of tasks of a job that they can take (cached)."""
+        """Return the nodes by the number of tasks of a job that they can take (cached).
+
+        Only nodes that changed since the last call are counted again.
+        """
         shape_id = self.shape_id(job)
         cache = self._caches.get(shape_id)
         log = self._log
@@ -204,19 +216,19 @@ class FreeNodes:
         return cache.room
 
     def tasks(self, job: SlurmJob) -> list[int]:
-        """Return the number of tasks of a job that each node can take."""
+        """Return the number of tasks of a job that each node can take (cached)."""
         self.room(job)
         return self._caches[job.shape_id].tasks
 
     def counts(self, job: SlurmJob, nodes: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Yield (node, tasks that it can take) for the allowed nodes among some."""
+        """Yield (node, tasks that it can take) for the given nodes that a job may use."""
         may = job.may
         for node in nodes:
             if may >> node & 1:
                 yield node, self.tasks_that_fit(job, node)
 
     def _count_tasks(self, job: SlurmJob) -> list[int]:
-        """Return the number of tasks of a job that each node can take, uncached."""
+        """Count the tasks of a job that each node can take; 0 on nodes it may not use."""
         tasks = [0] * len(self)
         for node, count in self.counts(job, range(len(self))):
             tasks[node] = count
@@ -261,7 +273,11 @@ class FreeNodes:
         return ()
 
     def _place_under_switch(self, job: SlurmJob, room: Room) -> Placement:
-        """Place a job under the lowest-level switch that can hold it."""
+        """Place a job under the lowest-level switch that can hold it; () = none can.
+
+        Of one level, the switch with the fewest usable nodes. Without switches, on runs of
+        consecutive nodes.
+        """
         if not self._levels:
             return _pack_tasks(
                 job, room, _consecutive_runs(_usable_nodes(room)), self._node_ranks()
@@ -279,7 +295,7 @@ class FreeNodes:
         return ()
 
     def _node_ranks(self) -> Sequence[float]:
-        """Return the sort keys of the nodes by preference; () = best fit."""
+        """Return a sort key per node for the preference, lowest first; () = best fit."""
         if not self.prefer:
             return ()
         sign = 1.0 if self.prefer == "busy" else -1.0
@@ -317,7 +333,7 @@ class ReleaseForecast:
         return cached[1]
 
     def extend(self, job: SlurmJob, ended: int) -> None:
-        """Compute the rooms of a job up to a number of ended jobs."""
+        """Compute the rooms of a job up to a number of ended jobs; call `rooms` first."""
         tasks, rooms = self._rooms[job.shape_id]
         tasks_that_fit_in, may = self._now.tasks_that_fit_in, job.may
         for end_index in range(len(rooms) - 1, ended):
@@ -329,14 +345,17 @@ class ReleaseForecast:
             rooms.append(update_room(tasks, rooms[end_index], counts))
 
     def released_nodes(self, end_index: int) -> list[tuple[int, Share, tuple[int, ...]]]:
-        """Return the nodes of the job with this index, with their free resources at its end."""
+        """Return (node, free resources, gres) of the nodes of job `end_index` at its end.
+
+        Computed in order of ends, and cached.
+        """
         steps = self._steps
         while len(steps) <= end_index:
             steps.append(self._release_of(len(steps)))
         return steps[end_index]
 
     def select(self, job: SlurmJob, available: Mask, ended: int) -> Placement:
-        """Return the placement of a job after a number of jobs have ended."""
+        """Return the placement of a job after a number of jobs ended; () = it does not fit."""
         if self._nodes.prefer:
             # The preference needs the free resources of that time.
             self._nodes.set_free(self._now.gpus, self._now.cpus, self._now.mem_gb)
@@ -345,7 +364,10 @@ class ReleaseForecast:
         return self._nodes.select(job, available, self.rooms(job)[ended])
 
     def _release_of(self, end_index: int) -> list[tuple[int, Share, tuple[int, ...]]]:
-        """Compute the free resources on the nodes of a job after its end."""
+        """Compute the free resources on the nodes of a job after its end.
+
+        They accumulate: call it once per job, in order of the ends.
+        """
         job, now = self.ends[end_index][1], self._now
         released = []
         for node, tasks in job.held:
@@ -396,7 +418,10 @@ def _usable_nodes(room: Room) -> Mask:
 
 
 def is_enough(job: SlurmJob, room: Room, nodes: Mask) -> bool:
-    """Return True if nodes have room for all tasks and for the node counts of a job."""
+    """Return True if nodes have room for all tasks and for the node counts of a job.
+
+    `room` gives the tasks that each node can take; placement rules are not checked.
+    """
     count = size = 0
     for tasks, mask in room.items():
         node_count = (mask & nodes).bit_count()
@@ -411,7 +436,7 @@ def is_enough(job: SlurmJob, room: Room, nodes: Mask) -> bool:
 
 
 def _consecutive_runs(nodes: Mask) -> list[Mask]:
-    """Split a mask into runs of consecutive nodes."""
+    """Split a mask into masks of consecutive nodes, lowest nodes first."""
     runs: list[Mask] = []
     while nodes:
         beyond = nodes + (nodes & -nodes)
@@ -421,7 +446,10 @@ def _consecutive_runs(nodes: Mask) -> list[Mask]:
 
 
 def _pick_node(group: Room, tasks_left: int, ranks: Sequence[float]) -> tuple[int, int]:
-    """Return the node to fill next, and the number of tasks that it can take."""
+    """Return the node to fill next, and the number of tasks that it can take.
+
+    The lowest rank; without ranks the least room that takes all tasks left, else the most room.
+    """
     if ranks:
         ranked = []
         for tasks, mask in group.items():
@@ -439,7 +467,10 @@ def _pick_node(group: Room, tasks_left: int, ranks: Sequence[float]) -> tuple[in
 def _pack_tasks(
     job: SlurmJob, room: Room, parts: Sequence[Mask], ranks: Sequence[float]
 ) -> Placement:
-    """Place tasks on the part of the nodes that fits best, then on the next ones."""
+    """Place tasks on the smallest part that holds all, else on the largest parts in turn.
+
+    A part is a run of nodes or a leaf switch. () = the tasks do not fit.
+    """
     left, nodes_left = job.tasks, job.needed_nodes
     if len(room) == 1:
         [(each, nodes)] = room.items()
@@ -475,6 +506,8 @@ def _pack_tasks(
 
 def _place_by_counts(job: SlurmJob, room: Room) -> Placement:
     """Place tasks on the node counts that a constraint requires, largest nodes first.
+
+    () = they do not fit.
 
     Where feature masks overlap, a node counts for the first one (an assumption).
     """
@@ -522,7 +555,10 @@ class Surplus:
         self._more: dict[int, Share] = {}
 
     def add(self, job: SlurmJob, demand: Demand, sign: int = 1) -> None:
-        """Add the surplus of a running job; `sign` -1 removes it."""
+        """Add what Slurm reserves for a running job beyond the simulator; `sign` -1 removes it.
+
+        Jobs with servers are skipped.
+        """
         if demand.servers is not None or (sign < 0 and not self._more):
             return
         held = dict(replicas_on(job.held, demand.replicas, evenly=job.node_gpus > 0))
@@ -543,14 +579,14 @@ class Surplus:
             self._add(place, self._nodes.share(job, place, tasks), sign)
 
     def subtract_from(self, gpus: list[int], cpus: list[float], mem_gb: list[float]) -> None:
-        """Subtract the surplus from the free resources of each node."""
+        """Subtract the surplus from the free resources of each node, in place."""
         for place, more in self._more.items():
             gpus[place] -= int(more[0])
             cpus[place] -= more[1]
             mem_gb[place] -= more[2]
 
     def _add(self, place: int, more: Share, sign: int) -> None:
-        """Change the surplus of a node."""
+        """Change the surplus of a node by `sign` x resources."""
         gpus, cpus, mem_gb = self._more.get(place, (0, 0.0, 0.0))
         self._more[place] = (
             gpus + sign * int(more[0]),

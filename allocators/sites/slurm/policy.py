@@ -153,7 +153,7 @@ class Slurm(SlurmSettings):
         return (*notes, *(self._run.remarks() if self._run is not None else ()))
 
     def _override_notes(self) -> tuple[str, ...]:
-        """Return a note for each parameter that overrides a key of the file."""
+        """Return a note for each changed parameter that overrides a key of ``slurm.conf``."""
         config = self.site.config
         if config is None:
             return ()
@@ -176,7 +176,7 @@ class Slurm(SlurmSettings):
         return self._run.explain(decided, job) if self._run is not None else None
 
     def timers(self, view: View, rules: Rules) -> Timers:
-        """Return the first tick of each clock: from parameters, or drawn from the seed."""
+        """Return the first tick of each clock: now plus a parameter, or drawn from the seed."""
         phases = (self.main_phase_s, self.bf_phase_s, self.calc_phase_s)
         periods = (rules.main_interval_s, rules.interval_s, rules.period_s)
         main_s, backfill_s, priority_s = (
@@ -195,7 +195,10 @@ class Slurm(SlurmSettings):
         )
 
     def rules(self) -> Rules:
-        """Return the rules of the file, overridden by parameters that were changed."""
+        """Return the rules of ``slurm.conf``, overridden by parameters that were changed.
+
+        Without a file, all come from the parameters.
+        """
         config = self.site.config
         own = {name: convert(getattr(self, name)) for name, (_, convert) in CONFIG_KEYS.items()}
         ours = {"size_by_used": self.size_nodes == "used"}
@@ -209,7 +212,7 @@ class Slurm(SlurmSettings):
         return replace(rules, **changed, **ours)  # type: ignore[arg-type]
 
     def fair_share(self) -> FairShare:
-        """Return the fair-share tree with the usage before the trace."""
+        """Return a new fair-share tree with the usage before the trace."""
         site, config = self.site, self.site.config
         dampening = self.dampening
         if config is not None and self.dampening == DEFAULTS["dampening"]:
@@ -226,7 +229,7 @@ class Slurm(SlurmSettings):
 
     @property
     def half_life_s(self) -> float:
-        """Half-life of usage from the parameter, else from the file; 0 = no decay."""
+        """Half-life of usage in seconds: the parameter if changed, else the file; 0 = no decay."""
         config = self.site.config
         if config is not None and self.half_life_h == DEFAULTS["half_life_h"]:
             return config.time_s("PriorityDecayHalfLife", "7-0")
@@ -234,7 +237,10 @@ class Slurm(SlurmSettings):
 
     @property
     def kill_after_s(self) -> float:
-        """Time after its limit at which a job is ended, in seconds; inf = never."""
+        """Seconds after its time limit at which a job is ended; inf = never.
+
+        OverTimeLimit and KillWait of the file, else 30 s.
+        """
         if self.limits != "kill":
             return inf
         config = self.site.config
@@ -379,14 +385,20 @@ class SlurmRun:
         return EMPTY
 
     def _refuse_unsatisfiable(self) -> list[JobId]:
-        """Return the jobs with unsatisfiable dependencies, and count them."""
+        """Remove jobs with unsatisfiable dependencies from the waitlist; return them.
+
+        They are counted for the remarks.
+        """
         unsatisfiable = self._waitlist.pop_unsatisfiable() if self._waitlist.held else []
         if unsatisfiable:
             self._note_counts["dependency that can never be met: refused"] += len(unsatisfiable)
         return unsatisfiable
 
     def _release_eligible(self, view: View) -> None:
-        """Submit the jobs that have become eligible."""
+        """Submit the jobs of the waitlist that have become eligible.
+
+        Their age starts now, except under ACCRUE_ALWAYS.
+        """
         if not self._waitlist.held:
             return
         for first, *others in self._waitlist.release(view.now_s):
@@ -396,7 +408,10 @@ class SlurmRun:
             self._controller.submit(view.now_s, first, tuple(others))
 
     def _end_overdue(self, now_s: float) -> frozenset[JobId]:
-        """Return the jobs to end because they exceeded limit and grace time."""
+        """Return the running jobs to end because their limit and extra time have passed.
+
+        They are counted for the remarks, and as failed for dependencies.
+        """
         overdue = []
         while self._limits_due and self._limits_due[0][0] <= now_s:
             at_s, job = heappop(self._limits_due)
@@ -408,7 +423,11 @@ class SlurmRun:
         return frozenset(overdue)
 
     def _stop_preempted(self, view: View, changes: dict[JobId, Grant | None]) -> frozenset[JobId]:
-        """Add the stops of preempted jobs to `changes`; return the canceled jobs."""
+        """Add the stops of preempted jobs to `changes`; return the canceled jobs.
+
+        Their room is given back. Requeued jobs go to the waitlist for two minutes; suspended jobs
+        keep their place.
+        """
         controller = self._controller
         canceled = []
         for one, mode, _ in controller.preempted:
@@ -429,7 +448,7 @@ class SlurmRun:
         return frozenset(canceled)
 
     def _resume_jobs(self, view: View, changes: dict[JobId, Grant | None]) -> None:
-        """Add the grants of resumed jobs to `changes`; suspend again those without room."""
+        """Add the grants of resumed jobs to `changes`; suspend jobs without room again."""
         controller = self._controller
         for one in controller.resumed:
             self._surplus.add_suspended(one, -1)
@@ -443,12 +462,15 @@ class SlurmRun:
         controller.resumed.clear()
 
     def _expect_end(self, one: SlurmJob) -> None:
-        """Schedule the end of a started job at its time limit."""
+        """Schedule the end of a started job after its time limit, if limits end jobs."""
         if self._kill_after_s < inf:
             heappush(self._limits_due, (one.end_s + self._kill_after_s, one.id))
 
     def explain(self, decided: Decided, job: JobId) -> Reason | None:
-        """Return the ``squeue`` reason of a waiting job, its priority and the jobs ahead."""
+        """Return the ``squeue`` reason of a waiting job, its priority and the jobs ahead.
+
+        None for other jobs.
+        """
         controller = self._controller
         slurm_job = controller.waiting.get(job)
         if slurm_job is None:
@@ -474,7 +496,7 @@ class SlurmRun:
         )
 
     def _explain_not_queued(self, now_s: float, job: JobId) -> Reason | None:
-        """Return the reason of a job outside the queue: suspended, or not eligible."""
+        """Return the reason of a suspended or not yet eligible job; None for other jobs."""
         if job in self._controller.suspended:
             return Reason("it was suspended: jobs that go before it had its cores (Suspended)", {})
         if job not in self._waitlist.held:
@@ -483,7 +505,10 @@ class SlurmRun:
         return Reason("it was not eligible yet ({word:text})", {"word": word})
 
     def _grant(self, view: View, job: SlurmJob) -> Grant | None:
-        """Return the grant of a started job; None if it does not fit after all."""
+        """Reserve room for a started job and return its grant; None if it does not fit.
+
+        Its surplus is added before servers are placed.
+        """
         demand, room = view.demand(job.id), view.room
         held = replicas_on(job.held, demand.replicas, evenly=job.node_gpus > 0)
         order = self._order
@@ -501,7 +526,10 @@ class SlurmRun:
         )
 
     def _submit(self, view: View, job: JobId) -> bool:
-        """Submit a job or hold it until eligible; return False if it is refused."""
+        """Submit a job or hold it until eligible; return False if it is refused.
+
+        The reason of a refusal is counted for the remarks.
+        """
         if job in self._lost and not self._requests.may_requeue(view, job):
             self._note_counts["node that failed, and may not queue again: refused"] += 1
             return False
@@ -535,7 +563,11 @@ class SlurmRun:
     def _check_begin_and_dependencies(
         self, view: View, entries: tuple[SlurmJob, ...]
     ) -> IneligibleJob | None:
-        """Return one job as ineligible if its begin time or dependencies delay it; else None."""
+        """Return a job as ineligible if begin time or dependencies delay it.
+
+        None if it is eligible now. Registers the job's id and name for the dependencies of other
+        jobs. `entries` are those of one job, one per partition.
+        """
         job, requests = entries[0].id, self._requests
         begin_s = view.one("begin_s", job)
         text, name, own = requests.text(view, "dependency", job), "", ""
@@ -556,6 +588,8 @@ class SlurmRun:
 
     def follow(self, view: View) -> list[JobId]:
         """Pass ended jobs and changed nodes to the controller; return suspended jobs to requeue.
+
+        Evicted jobs end too; the free resources are read from the view again.
 
         Returns
         -------
@@ -586,7 +620,10 @@ class SlurmRun:
         return lost
 
     def _end_job(self, view: View, job: JobId) -> None:
-        """End a suspended or running job in the controller."""
+        """End a running or suspended job in the controller, and remove its surplus.
+
+        Other jobs are skipped.
+        """
         controller = self._controller
         if (suspended := controller.suspended.get(job)) is not None:
             # With decision latency, the job may end before its stop takes effect.
@@ -597,7 +634,7 @@ class SlurmRun:
             controller.end(view.now_s, job)
 
     def _sync_nodes(self, view: View) -> None:
-        """Set the free resources per node: nodes fail, and other policies may share them."""
+        """Set the controller's free resources per node: the view's, minus the surplus."""
         nodes, order = self._controller.nodes, self._order
         gpus: list[int] = view.free_gpus[order].tolist()
         cpus: list[float] = view.free_cpus[order].tolist()
@@ -606,7 +643,10 @@ class SlurmRun:
         nodes.set_free(gpus, cpus, mem_gb)
 
     def _placement_of(self, grant: Grant) -> Placement:
-        """Return the placement of a grant; nodes outside the cluster are skipped."""
+        """Return the (place, count) pairs of a grant's workers, by the controller's order.
+
+        Nodes outside the cluster are skipped.
+        """
         places = {node: place for place, node in enumerate(self._order)}
         workers = grant.gangs[0].workers
         return tuple(

@@ -25,7 +25,7 @@ class Victim(NamedTuple):
     grace_s: float = 0.0
 
     def release(self, nodes: FreeNodes) -> None:
-        """Free its resources on `nodes`: all of them, or the cores of a suspended job."""
+        """Free the job's resources on `nodes`: all, or only cores if it is to be suspended."""
         take = nodes.take_cores if self.mode == SUSPEND else nodes.take
         take(self.job, self.job.held, -1)
 
@@ -83,11 +83,10 @@ class PreemptionRules:
         running: Iterable[SlurmJob],
         partitions: Sequence[SlurmPartition],
     ) -> list[Victim]:
-        """Return the jobs that a job may preempt, in Slurm's order.
+        """Return the victims that a job may preempt, in the order of preemption.
 
-        Notes
-        -----
-        Slurm's order: lower tier or lower priority of the QOS first, then fewer nodes.
+        Slurm's order: lower tier or lower priority of the QOS first, then fewer nodes; or the
+        latest start. Jobs within PreemptExemptTime, started now, or marked to stay are left out.
         """
         tier, preempts = partitions[job.partition].tier, self.site.quality(job.qos).preempts
         ranked: list[tuple[float, Victim]] = []
@@ -130,7 +129,9 @@ class PreemptionRules:
     def choose_victims(
         self, job: SlurmJob, available: Mask, nodes: FreeNodes, victims: Sequence[Victim]
     ) -> tuple[Placement, list[Victim]]:
-        """Return the placement of a job and the victims to preempt; () = it cannot fit.
+        """Return the placement of a job and the victims on it; ((), []) = it cannot fit.
+
+        Nothing is preempted here.
 
         Notes
         -----
@@ -177,6 +178,8 @@ def resumable(
 ) -> list[SlurmJob]:
     """Return the suspended jobs with free cores, higher tiers and earlier starts first.
 
+    Each takes its cores from the next.
+
     Their resources are all booked in `nodes`.
     """
     cores: dict[int, float] = {}
@@ -197,7 +200,7 @@ def resumable(
 
 
 def preemption_of(site: SlurmSite) -> PreemptionRules | None:
-    """Return the preemption rules of a ``slurm.conf``; None = preemption is off."""
+    """Return the preemption rules of a site's ``slurm.conf``; None = preemption is off."""
     config = site.config
     if config is None:
         return None

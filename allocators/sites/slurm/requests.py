@@ -103,14 +103,14 @@ class Requests:
         return [[dict(node.gres).get(name, 0) for node in self._machines] for name in self._kinds]
 
     def text(self, view: View, column: str, job: JobId) -> str:
-        """Return a text column of a job; "" = not given."""
+        """Return the text of a job in a column; "" = not given."""
         names = self._names.get(column)
         if names is None:
             names = self._names[column] = view.names(column)
         return names[int(view.one(column, job))]
 
     def job(self, view: View, job: JobId) -> tuple[SlurmJob, ...]:
-        """Return the entries of a job, one per partition.
+        """Build the controller's entries of a job, one per partition that it names.
 
         Raises
         ------
@@ -129,7 +129,10 @@ class Requests:
         return tuple(entries)
 
     def may_requeue(self, view: View, job: JobId) -> bool:
-        """Return True if a job may be requeued after it lost its nodes."""
+        """Return True if a job may be requeued after it lost its nodes.
+
+        By column ``requeue``, else by JobRequeue (default: yes).
+        """
         requeue = view.one("requeue", job)
         if not isnan(requeue):
             return bool(requeue)
@@ -137,7 +140,7 @@ class Requests:
         return config is None or config.number("JobRequeue", 1) != 0
 
     def _entry_in(self, view: View, job: JobId, part: int, owner: tuple[str, str, Qos]) -> SlurmJob:
-        """Return the entry of a job for one partition."""
+        """Build the entry of a job for one partition; `owner` is user, account and QOS."""
         user, account, quality = owner
         demand = view.demand(job)
         entry = self._entries[part] if self._site.config is not None else None
@@ -166,7 +169,10 @@ class Requests:
         return self._add_priority_terms(slurm_job, entry, part, quality)
 
     def _limit_s(self, view: View, job: JobId, entry: PartitionEntry | None) -> float:
-        """Return the time limit of a job: its own, the partition's, or the default."""
+        """Return the time limit of a job: its own, the partition's, or the default.
+
+        A default is counted in `without_limit`.
+        """
         limit_s = view.one("time_limit_s", job)
         if limit_s < inf:
             return limit_s
@@ -176,7 +182,11 @@ class Requests:
         return self._default_limit_s
 
     def _partition_numbers(self, view: View, job: JobId) -> tuple[int, ...]:
-        """Return the numbers of the partitions that a job names."""
+        """Return the numbers of the partitions that a job names, without duplicates.
+
+        The default partition if it names none; an unknown name is number 0, all nodes, with a
+        remark.
+        """
         if self._site.config is None:
             return (int(view.one("partition", job)) + 1,)
         text = self.text(view, "partition", job)
@@ -190,7 +200,10 @@ class Requests:
         return tuple(dict.fromkeys(numbers))
 
     def _job_qos(self, view: View, job: JobId, account: str, user: str) -> Qos:
-        """Return the QOS of a job: named, by association, or normal."""
+        """Return the QOS of a job: named, the default of its association, or normal.
+
+        A QOS that the site does not define has no limits.
+        """
         associations = self._site.associations
         name = self.text(view, "qos", job).lower()
         if not name:
@@ -207,7 +220,7 @@ class Requests:
     def _shape(
         self, view: View, job: JobId, demand: Demand, entry: PartitionEntry | None
     ) -> dict[str, object]:
-        """Return tasks, resources, nodes and constraints of a job as attributes."""
+        """Return tasks, resources, nodes and constraints of a job as `SlurmJob` attributes."""
         tasks = int(view.one("tasks", job))
         shape = (
             self._task_shape(view, job, tasks, demand)
@@ -240,7 +253,10 @@ class Requests:
 
     def _demand_shape(self, demand: Demand) -> dict[str, int | float]:
         # The controller has one kind of task, so servers are divided among the workers.
-        """Return the shape of a job without task columns: one task per replica."""
+        """Return the shape of a job without task columns: one task per replica.
+
+        The resources of servers are divided among the tasks.
+        """
         servers = demand.servers
         share = servers.replicas / demand.replicas if servers else 0.0
         return {
@@ -253,7 +269,10 @@ class Requests:
     def _task_shape(
         self, view: View, job: JobId, tasks: int, demand: Demand
     ) -> dict[str, int | float]:
-        """Return the shape of a job from its task, GPU and memory columns."""
+        """Return the shape of a job from its task, GPU and memory columns.
+
+        If its GPUs divide by neither tasks nor nodes, the shape of its demand.
+        """
         per_node = int(view.one("tasks_per_node", job))
         each = view.one("cpus_per_task", job)
         cores = view.one("cpus", job)
@@ -277,7 +296,10 @@ class Requests:
         return shape
 
     def _set_memory(self, shape: dict[str, int | float], entry: PartitionEntry | None) -> None:
-        """Apply the memory defaults and MaxMemPerCPU of a partition to a shape."""
+        """Apply the memory defaults and MaxMemPerCPU of a partition to a shape, in place.
+
+        Memory is 0 if the site does not allocate it.
+        """
         config = self._site.config
         if config is None:
             return
@@ -294,7 +316,11 @@ class Requests:
                 shape["cpus"] = float(ceil(shape["mem_gb"] / max_gb - 1e-9))
 
     def _parse_gres(self, view: View, job: JobId) -> tuple[tuple[tuple[int, int], ...], Mask]:
-        """Return other generic resources per node, and the mask of the GPU types (0 = any)."""
+        """Return a job's other generic resources and the node mask of its GPU types.
+
+        The resources are (kind, count per node) pairs. Mask 0 = any type. Unknown names get a
+        remark.
+        """
         text = self.text(view, "gres", job).lower()
         if not text:
             return (), 0
@@ -320,7 +346,10 @@ class Requests:
         return sum([1 << at for at, node in enumerate(self._machines) if node.gpu_type == kind])
 
     def _allowed_masks(self, view: View, demand: Demand) -> tuple[Mask, ...]:
-        """Return the node masks of a demand, one per GPU type."""
+        """Return the node masks of a demand, one per GPU type (cached).
+
+        Without GPUs there is one mask.
+        """
         cached = self._by_type.get(demand.key)
         if cached is None:
             masks: dict[int, int] = {}
@@ -336,7 +365,10 @@ class Requests:
     def _apply_constraint(
         self, text: str, allowed: tuple[Mask, ...]
     ) -> tuple[tuple[Mask, ...], tuple[tuple[Mask, int], ...]]:
-        """Return the node masks that a constraint leaves, and its required counts."""
+        """Return the node masks that a constraint leaves, and its required counts.
+
+        If the cluster has no features, the constraint is skipped with a remark.
+        """
         if not self._features:
             self.remarks["constraint, but the cluster has no features: it is not looked at"] += 1
             return allowed, ()
@@ -367,7 +399,10 @@ class Requests:
     def _add_priority_terms(
         self, job: SlurmJob, entry: PartitionEntry | None, part: int, quality: Qos
     ) -> SlurmJob:
-        """Return a job with its TRES, billing and fixed priority terms."""
+        """Return a job with its TRES, billing and fixed priority terms.
+
+        Unchanged without ``slurm.conf``.
+        """
         config, flags = self._site.config, self._site.flags
         if config is None:
             return job
@@ -391,7 +426,10 @@ class Requests:
         return replace(job, term=term, billed=billed, tres=tres)
 
     def _partition_totals(self, entry: PartitionEntry | None) -> Mapping[str, float]:
-        """Return the total amount of each TRES on the nodes of a partition."""
+        """Return the total of each TRES on a partition's nodes; memory in MB.
+
+        None = all nodes.
+        """
         nodes = [node for node in self._machines if entry is None or node.name in set(entry.nodes)]
         totals = {
             "cpu": sum([node.cpus for node in nodes if node.cpus < inf]),

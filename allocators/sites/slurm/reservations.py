@@ -68,7 +68,7 @@ class Reserved:
     for_groups: bool = False
 
     def admits(self, user: str, account: str) -> bool:
-        """Return True if jobs of a user may use the reservation."""
+        """Return True if a job of this user and account may use the reservation."""
         if user in self.barred_users or account in self.barred_accounts:
             return False
         if not (self.users or self.accounts):
@@ -77,7 +77,7 @@ class Reserved:
 
 
 def read_reservations(text: str) -> tuple[tuple[Reserved, ...], tuple[Finding, ...]]:
-    """Parse the output of ``scontrol show res -o``: one reservation per line.
+    """Parse ``scontrol show res -o`` to reservations and findings, one line each.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def read_reservations(text: str) -> tuple[tuple[Reserved, ...], tuple[Finding, .
 
 
 def _parse_reservation(pairs: Mapping[str, str], number: int) -> Reserved:
-    """Return the reservation of a line."""
+    """Return the reservation of a line's KEY=VALUE pairs; errors name the line."""
     begin_s = _parse_date_s(pairs.get("starttime", ""), number)
     if "endtime" in pairs:
         end_s = _parse_date_s(pairs["endtime"], number)
@@ -130,7 +130,7 @@ def _parse_reservation(pairs: Mapping[str, str], number: int) -> Reserved:
 
 
 def _parse_node_count(text: str, number: int) -> int:
-    """Parse NodeCnt; errors name the line."""
+    """Parse NodeCnt, 0 if not given; errors name the line."""
     if text in _NOBODY:
         return 0
     if not text.isdecimal():
@@ -149,7 +149,7 @@ def _parse_duration_s(text: str, number: int) -> float:
 
 
 def _split_names(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names in a list, and the names excluded by a minus."""
+    """Return (names in a list, names excluded by a minus sign)."""
     names = [name for name in text.split(",") if name not in _NOBODY]
     return (
         frozenset(name for name in names if not name.startswith("-")),
@@ -180,13 +180,13 @@ def _reservation_findings(pairs: Mapping[str, str], number: int) -> Iterator[Fin
 
 
 def _join_names(names: list[str]) -> str:
-    """Return the first names as text, with the number of further names."""
+    """Return the first five names joined by commas, and the number of further names."""
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def _parse_date_s(text: str, number: int) -> float:
-    """Parse a date to seconds since 1970; errors name the line."""
+    """Parse a date as UTC to seconds since 1970; errors name the line."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError as error:
@@ -234,14 +234,14 @@ class Calendar:
         self._by_name = {one.name: one for one in self.reserved}
 
     def refusal(self, job: SlurmJob) -> str:
-        """Return the reason to refuse a job its reservation; "" = accepted."""
+        """Return the ``squeue`` reason to refuse a job its reservation; "" = accepted."""
         one = self._by_name.get(job.reservation)
         if one is None:
             return "ReservationInvalid"
         return "" if one.admits(job.user, job.account) else "ReservationAccessDenied"
 
     def spans(self, one: Reserved, from_s: float, until_s: float) -> Iterator[tuple[float, float]]:
-        """Yield the (begin, end) times of a reservation that touch a time range."""
+        """Yield (begin, end) of each occurrence of a reservation that touches a time range."""
         begin_s, end_s = one.begin_s - self.clock_s, one.end_s - self.clock_s
         if one.every_s < inf and end_s < from_s:
             behind = (from_s - end_s) // one.every_s
@@ -283,7 +283,9 @@ class Calendar:
     def reserved_spans(
         self, job: SlurmJob, now_s: float, last_s: float, until_s: float
     ) -> Iterator[tuple[float, float, Mask]]:
-        """Yield (begin, end, nodes) for the nodes that are reserved from a job.
+        """Yield (begin, end, nodes) for all spans with nodes that a job may not use.
+
+        For a job in a reservation: other nodes always, and its own nodes between occurrences.
 
         Plans begin at `last_s` at the latest, so that only the first occurrence of a reservation
         after `last_s` matters.
@@ -316,7 +318,10 @@ class Calendar:
         )
 
     def why(self, now_s: float, job: SlurmJob) -> str:
-        """Return the ``squeue`` reason of a job that reservations block."""
+        """Return the ``squeue`` reason of a job that reservations block.
+
+        Maintenance is named if it falls within the job's limit.
+        """
         if job.reservation:
             return "Reservation"
         end_s = now_s + job.limit_s
@@ -326,7 +331,7 @@ class Calendar:
         return "ReqNodeNotAvail"
 
     def next_edge_s(self, now_s: float) -> float:
-        """Return the next begin or end of a reservation; inf = none."""
+        """Return the next begin or end of any reservation after now; inf = none."""
         edges = [
             edge_s
             for one in self.reserved

@@ -157,7 +157,7 @@ class Rules:
 
 
 def backfill_caps(rules: Rules) -> list[tuple[Callable[[SlurmJob], object], float]]:
-    """Return the limits on jobs tested per cycle: (group key of a job, maximum)."""
+    """Return the finite limits on jobs tested per cycle: (group key of a job, maximum)."""
     limits: list[tuple[Callable[[SlurmJob], object], float]] = [
         (lambda job: job.user, rules.max_per_user),
         (lambda job: job.partition, rules.max_per_part),

@@ -64,7 +64,10 @@ class Holder(NamedTuple):
         return self.user or self.account
 
     def where(self, joined: str) -> str:
-        """Return the account and partition conditions of a command on a user."""
+        """Return the account and partition of a user's command, with `joined` between them.
+
+        Empty for accounts and QOS.
+        """
         account = f"account={self.account}" if self.user else ""
         return f"{account}{joined}partition={self.partition}" if self.partition else account
 
@@ -86,7 +89,7 @@ def sacctmgr_script(people: Associations) -> str:
 
 
 def _is_implied(holder: Holder, people: Associations) -> bool:
-    """Return True if a user has only associations in single partitions.
+    """Return True for a user without limits except in single partitions.
 
     A command for the user itself would admit it to all partitions.
     """
@@ -99,7 +102,10 @@ def _is_implied(holder: Holder, people: Associations) -> bool:
 
 
 def change_commands(before: Associations, after: Associations) -> list[Command]:
-    """Return the commands that turn one state of associations and QOS into another, in order."""
+    """Return the commands that turn one state of associations and QOS into another.
+
+    First additions and changes, parents first; then deletions, children first.
+    """
     old, new = _terms(before), _terms(after)
     changes = []
     for holder, terms in new.items():
@@ -136,7 +142,10 @@ def change_commands(before: Associations, after: Associations) -> list[Command]:
 def _change_in_partitions(
     old: dict[Holder, Terms], holder: Holder, limits: Mapping[tuple[str, str], str | None]
 ) -> None:
-    """Apply changed limits of a user to the recorded limits in each partition."""
+    """Apply changed limits of a user to its partitions in `old`; None removes a limit.
+
+    A ``modify`` without a partition changes them, too.
+    """
     for one, terms in old.items():
         if one[1:3] == holder[1:3] and one.partition:
             merged = {**terms, **limits}
@@ -159,18 +168,26 @@ def _delete_command(holder: Holder) -> str:
 
 
 def _user_terms(people: Associations, account: str, user: str) -> Terms:
-    """Return the settings of a user that are the same in all partitions."""
+    """Return the settings of a user that are the same in all partitions.
+
+    Fair share, and the default account if it is this one.
+    """
     entry = next(one for one in people.entries if (one.account, one.user) == (account, user))
     default = people.default_account.get(user) == account
     return _association_terms(entry) | ({(_DEFAULT_ACCOUNT, ""): account} if default else {})
 
 
 def _terms(people: Associations) -> dict[Holder, Terms]:
-    """Return all settings: QOS, accounts below their parents, users, users in partitions."""
+    """Return the settings of all QOS, accounts and users by owner, in order of creation.
+
+    Accounts come after their parents, then users, then users in partitions. Only settings that
+    differ from the default are given.
+    """
     terms_of = {Holder("qos", name): _qos_terms(one) for name, one in people.qualities.items()}
     above = {entry.account: entry.parent for entry in people.entries if not entry.user}
 
     def depth(entry: Association) -> tuple[bool, int]:
+        """Return the sort key: accounts by depth below the root, then users."""
         levels, at = 0, entry.account
         while at in above:
             levels, at = levels + 1, above[at]
@@ -191,7 +208,7 @@ def _terms(people: Associations) -> dict[Holder, Terms]:
 
 
 def _association_terms(entry: Association) -> Terms:
-    """Return the fair share and parent of an association as settings."""
+    """Return the fair share and parent of an association if not the default."""
     terms: Terms = {}
     if entry.shares != 1:
         terms["Fairshare", ""] = "parent" if entry.shares is None else str(entry.shares)
@@ -201,7 +218,7 @@ def _association_terms(entry: Association) -> Terms:
 
 
 def _qos_terms(quality: Qos) -> Terms:
-    """Return the settings of a QOS that differ from the default."""
+    """Return the settings of a QOS that differ from the default, and its priority."""
     usual = Qos("")
     # A priority of 0 must be written: -1 does not reset it.
     terms: Terms = {("Priority", ""): _format_number(quality.priority)}
@@ -226,7 +243,7 @@ def _qos_terms(quality: Qos) -> Terms:
 
 
 def _limit_terms(limits: AssociationLimits) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield the limits as settings: ((option, TRES or ""), value)."""
+    """Yield the limits that are set: ((option, TRES or ""), value)."""
     for item in fields(AssociationLimits):
         value: Any = getattr(limits, item.name)
         if item.name == "unread":
@@ -241,7 +258,7 @@ def _limit_terms(limits: AssociationLimits) -> Iterator[tuple[tuple[str, str], s
 
 
 def _format_terms(terms: Mapping[tuple[str, str], str]) -> str:
-    """Return settings as options; the TRES of one option form one list."""
+    """Return settings as OPTION=VALUE text; the TRES of one option form one list."""
     lists: dict[str, list[str]] = {}
     for (option, tres), value in terms.items():
         lists.setdefault(option, []).append(f"{tres}={value}" if tres else _quote(value))

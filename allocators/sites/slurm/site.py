@@ -101,19 +101,22 @@ class SlurmSite(NamedTuple):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings on all settings of the files."""
+        """Findings on the settings of all files of the site."""
         own = self.config.findings if self.config is not None else ()
         return (*own, *self.associations.findings, *self.of_reserved)
 
     @property
     def flags(self) -> frozenset[str]:
-        """PriorityFlags in lower case."""
+        """PriorityFlags of ``slurm.conf`` in lower case."""
         text = self.config.values.get("priorityflags", "") if self.config is not None else ""
         return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
 
     @property
     def enforced(self) -> frozenset[str]:
-        """Enforced limits: "limits", "qos" and "safe" ("safe" and "all" imply "limits")."""
+        """Enforced limits: "limits", "qos" and "safe" ("safe" and "all" imply "limits").
+
+        From AccountingStorageEnforce; "all" implies all three.
+        """
         if self.config is None:
             return frozenset()
         text = self.config.values.get("accountingstorageenforce", "").lower()
@@ -133,7 +136,7 @@ class SlurmSite(NamedTuple):
 def read_site(
     conf: str, accounts: str, qos: str, topology: str, reservations: str = ""
 ) -> SlurmSite:
-    """Parse the files of a site; "" = file not given.
+    """Parse the files of a site (cached); "" = file not given.
 
     Raises
     ------
@@ -149,9 +152,10 @@ def read_site(
 
 
 def name_order(names: Sequence[str]) -> list[int]:
-    """Return node indices in Slurm's order: by name prefix, then by number."""
+    """Return the node indices in Slurm's order: by name prefix, then by number."""
 
     def key(at: int) -> tuple[str, int, str]:
+        """Return the sort key (name prefix, number or -1, name) of a node."""
         match = _NUMBERED.fullmatch(names[at])
         assert match is not None, "matches any text"
         return match[1], int(match[2] or -1), names[at]
@@ -160,7 +164,7 @@ def name_order(names: Sequence[str]) -> list[int]:
 
 
 def is_classic(site: SlurmSite, chosen: str) -> tuple[bool, str]:
-    """Return whether the classic fair-share algorithm applies, and a note for the user."""
+    """Return (whether fair share is classic instead of Fair Tree, note for the user or "")."""
     if chosen in {"classic", "tree"} or site.config is None:
         return chosen == "classic", ""
     flags, config = site.flags, site.config
@@ -245,7 +249,10 @@ def rules_of(site: SlurmSite, config: SlurmConfig) -> Rules:
 def partitions_of(
     site: SlurmSite, config: SlurmConfig, names: Sequence[str]
 ) -> Iterator[SlurmPartition]:
-    """Yield the partitions of a ``slurm.conf`` as masks over the named nodes."""
+    """Yield the partitions of a ``slurm.conf`` as masks over the named nodes.
+
+    Their priority factor is relative to the largest, unless NO_NORMAL_PART is set.
+    """
     at = {name: 1 << place for place, name in enumerate(names)}
     largest = max([entry.job_factor for entry in config.partitions], default=1) or 1
     raw = "no_normal_part" in site.flags
@@ -263,7 +270,10 @@ def partitions_of(
 def partitions_on(
     site: SlurmSite, job_partitions: Sequence[str], ordered: Sequence[Node]
 ) -> list[SlurmPartition]:
-    """Return the partitions on these nodes, from ``slurm.conf`` or the trace."""
+    """Return the partitions on these nodes, from ``slurm.conf`` or the trace.
+
+    Without nodes of the file, a partition has the nodes that name it in the cluster.
+    """
     names = [node.name for node in ordered]
     partitions = (
         [SlurmPartition(0, name=name) for name in job_partitions]
@@ -298,6 +308,7 @@ def levels_of(
     heights: dict[str, int] = {}
 
     def collect_leaves(switch: ConfiguredSwitch) -> None:
+        """Set the leaf masks and the height of a switch and the switches below it."""
         if switch.name in leaves:
             return
         below = [by_name[name] for name in switch.switches if name in by_name]
@@ -328,7 +339,7 @@ def levels_of(
 def switches_on(
     ordered: Sequence[Node], above: Sequence[tuple[str, str]]
 ) -> tuple[ConfiguredSwitch, ...]:
-    """Return the switches that the nodes of a cluster name, and their parents."""
+    """Return the switches that the cluster's nodes name, and their parents; () if none."""
     leaves: dict[str, list[str]] = {}
     for node in ordered:
         if node.switch:
@@ -346,7 +357,9 @@ def switches_on(
 def levels_on(
     site: SlurmSite, chosen: str, ordered: Sequence[Node], above: Sequence[tuple[str, str]]
 ) -> list[list[SwitchNodes]]:
-    """Return the switches per level of ``topology.conf``, the cluster, or its racks.
+    """Return the switches per level, leaves first; [] = placement ignores switches.
+
+    From ``topology.conf``, else the cluster's switches, else its racks.
 
     Parameters
     ----------
@@ -393,7 +406,7 @@ def gate_of(site: SlurmSite, entries: list[PartitionEntry | None]) -> UsageLimit
 
 
 def topology_notes(site: SlurmSite, chosen: str) -> list[str]:
-    """Return notes on a mismatch of ``slurm.conf`` and the given topology."""
+    """Return a note if ``slurm.conf`` and the given topology do not match, else []."""
     config = site.config
     if config is None:
         return []
@@ -411,7 +424,7 @@ def topology_notes(site: SlurmSite, chosen: str) -> list[str]:
 
 
 def preference(config: SlurmConfig | None) -> str:
-    """Return the node preference "busy", "idle" or "", see `FreeNodes`."""
+    """Return the node order of ``slurm.conf``: "busy", "idle" or "", see `FreeNodes`."""
     if config is None:
         return ""
     text = config.values.get("selecttypeparameters", "").lower()
@@ -421,7 +434,7 @@ def preference(config: SlurmConfig | None) -> str:
 
 
 def threads_of(config: SlurmConfig | None, names: Sequence[str]) -> list[int]:
-    """Return the CPUs allocated as one unit per node: a core's or a socket's."""
+    """Return the CPUs per allocation unit of each node: a core's, a socket's, or 1."""
     text = config.values.get("selecttypeparameters", "CR_Core_Memory").lower() if config else ""
     if config is None or "cr_cpu" in text:
         return [1] * len(names)
@@ -471,7 +484,7 @@ def find_backfill_depth(remarks: Iterable[str]) -> float | None:
 
 
 def limits_above_cluster(site: SlurmSite, machines: Sequence[Node]) -> tuple[str, ...]:
-    """Return one sentence per group limit above the cluster's capacity."""
+    """Return a sentence per group TRES limit (GrpTRES) above the cluster's total."""
     totals = {
         "cpu": sum([node.cpus for node in machines]),
         "node": float(len(machines)),
@@ -495,10 +508,11 @@ def limits_above_cluster(site: SlurmSite, machines: Sequence[Node]) -> tuple[str
 
 
 def qos_preemption_levels(site: SlurmSite) -> dict[str, int]:
-    """Return the length of the longest chain of QOS that each QOS may preempt."""
+    """Return by QOS the length of its longest chain of QOS to preempt; 0 = none."""
     qualities = site.associations.qualities
 
     def level(name: str, above: frozenset[str]) -> int:
+        """Return the longest chain below a QOS that avoids the QOS `above`."""
         below = qualities[name].preempts & qualities.keys() - above
         return max([1 + level(one, above | {one}) for one in below], default=0)
 

@@ -163,7 +163,7 @@ def mask_of(held: Placement) -> Mask:
 
 
 def replicas_on(held: Placement, replicas: int, *, evenly: bool = False) -> Placement:
-    """Distribute the simulator's replicas over the nodes of a job.
+    """Return (node, replicas) pairs: the simulator's replicas on the nodes of a job.
 
     Replicas follow the tasks on each node, or are spread `evenly`. Each node gets at least one
     replica if there are enough.

@@ -42,7 +42,7 @@ class UnsatisfiableError(ValueError):
 def conditions_of(
     text: str, ids: Mapping[str, Sequence[int]], own: str = ""
 ) -> tuple[tuple[Condition, ...], bool]:
-    """Parse a dependency; return its conditions and whether one of them is enough.
+    """Parse a dependency; return its conditions, and True if one of them is enough.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def conditions_of(
 
     Raises
     ------
-    NeverError
+    UnsatisfiableError
         If it cannot be read, or waits for the failure of a job outside the trace.
 
     Notes
@@ -102,18 +102,18 @@ class Waitlist:
         self._name_of[job] = user, name
 
     def record_start(self, job: int, now_s: float) -> None:
-        """Record the first start of a job."""
+        """Record the first start of a job; later starts are ignored."""
         self._started.setdefault(job, now_s)
 
     def record_end(self, job: int, *, well: bool = True) -> None:
-        """Record the end of a job; `well` is False if it failed."""
+        """Record the end of a job, and drop its name; `well` is False if it failed."""
         self._ended[job] = well
         name = self._name_of.pop(job, None)
         if name is not None:
             self._named[name].discard(job)
 
     def pop_unsatisfiable(self) -> list[int]:
-        """Remove and return the jobs with unsatisfiable dependencies."""
+        """Remove and return the held jobs with dependencies that can never be met."""
         unsatisfiable = []
         for job, waiting in list(self.held.items()):
             is_unmet = [self._cannot_be_met(condition) for condition in waiting.conditions]
@@ -123,14 +123,17 @@ class Waitlist:
         return unsatisfiable
 
     def _cannot_be_met(self, condition: Condition) -> bool:
-        """Return True if a job of a condition ended in the wrong state."""
+        """Return True if a job of a condition ended in the wrong state.
+
+        A failure for ``afterok`` and ``aftercorr``, a success for ``afternotok``.
+        """
         wrong = {"afterok": False, "aftercorr": False, "afternotok": True}.get(condition.kind)
         return wrong is not None and any(
             self._ended.get(job, not wrong) is wrong for job, _ in condition.jobs
         )
 
     def release(self, now_s: float) -> Iterator[tuple[SlurmJob, ...]]:
-        """Remove and yield the jobs that have become eligible, once per partition."""
+        """Remove held jobs that are eligible now; yield the entries of each."""
         for job, one in list(self.held.items()):
             if not self.why(now_s, job):
                 del self.held[job]
@@ -147,7 +150,10 @@ class Waitlist:
         return "" if (any(met) if one.any_of else all(met)) else "Dependency"
 
     def wake_s(self, now_s: float) -> float:
-        """Return the next time at which the clock makes a job eligible; inf = never."""
+        """Return the next time at which the clock makes a job eligible; inf = never.
+
+        A begin time, or a delay after the start of another job.
+        """
         due = [one.begin_s for one in self.held.values() if one.begin_s > now_s]
         due += [
             at_s
@@ -160,7 +166,11 @@ class Waitlist:
         return min(due, default=inf)
 
     def _is_met(self, now_s: float, one: IneligibleJob, condition: Condition) -> bool:
-        """Return True if a dependency of an ineligible job is met."""
+        """Return True if a dependency of an ineligible job is met.
+
+        Most types need the end of all its jobs; ``after`` their start and delay; ``singleton`` the
+        end of earlier jobs of the user with the same name.
+        """
         if condition.kind == "singleton":
             entry = one.entries[0]
             others = self._named.get((entry.user, one.name), set())
