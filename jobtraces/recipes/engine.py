@@ -367,7 +367,7 @@ def evaluate(
 def distinct_keys(
     recipe: Recipe, rows: pa.RecordBatchReader, present: Mapping[str, str], join: Join
 ) -> pd.DataFrame:
-    """Return the distinct keys of a join as texts; parameters as for `run`."""
+    """Return the distinct keys of a join as texts; parameters as for `evaluate`."""
     with open_sealed("UTC", {}, present) as database:
         guard = Guard(lambda text: _serialize_tree(database, text), macro_names())
         allowed_names = {ROW, *recipe.source_columns}

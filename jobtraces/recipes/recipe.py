@@ -90,7 +90,7 @@ class Lines:
         Column names of lines without a header; the layout with as many columns as most of the first
         lines is used.
     cells : mapping of str to str
-        Column of a layout -> regular expression of its cells; `EVERY` = all other columns.
+        Column of a layout -> regular expression of its cells; `OTHER_COLUMNS` = all other columns.
     """
 
     split: str = "|"
