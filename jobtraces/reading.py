@@ -224,7 +224,7 @@ def peek(
     name: str = "",
     options: ReadOptions = DEFAULTS,
 ) -> Peek:
-    """Return the start of a source and its guessed mapping, without checking its rows.
+    """Return format, first rows and guessed mapping of a source, without checking its rows.
 
     Parameters
     ----------

@@ -324,7 +324,10 @@ class DLRoverWorkload:
     def _needs(
         self, cost: SampleCosts, share: Floats, memory: tuple[Floats, Floats, Floats]
     ) -> JobNeeds:
-        """Return the cores per replica that give the busy share of time, and the given memory."""
+        """Return the cores per replica that give the busy share of time, and the given memory.
+
+        Cores are rounded up to a tenth, from 1 to `MAX_CORES`.
+        """
         sample_s = cost.fixed / (1 - 2 * self.busy)
         worker_cpus = np.clip(_round_up(cost.compute / (self.busy * sample_s)), 1.0, MAX_CORES)
         server_cpus = np.clip(

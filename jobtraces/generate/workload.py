@@ -293,7 +293,7 @@ def _solve_shifts(
 ) -> tuple[float, ...]:
     """Return a score shift per size group that gives its mean run time.
 
-    The mixture of all groups keeps the published distribution.
+    The mixture of all groups keeps the published distribution. The first shift is 0.
     """
     ranks = (np.arange(1000) + 0.5) / 1000
     logit = np.log(ranks / (1 - ranks))
@@ -427,7 +427,10 @@ def _jobs_frame(
 def _draw_models(
     profile: WorkloadProfile, jobs: Jobs, rng: np.random.Generator
 ) -> dict[str, object]:
-    """Return model and batch size per job: mostly the user's favorite that fits its GPUs."""
+    """Return model and batch size per job: mostly the user's favorite that fits its GPUs.
+
+    Other jobs draw any model that fits. The batch size is drawn from those of the model.
+    """
     assert profile.models
     names = list(profile.models)
     max_gpus = np.array([limit for _, limit in profile.models.values()])

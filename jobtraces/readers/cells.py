@@ -283,7 +283,11 @@ class ColumnName:
 
 @cache
 def parse_column_name(column: str) -> ColumnName:
-    """Return the parts of a column name: ``Dauer (h)`` is ``dauer`` in hours."""
+    """Return the parts of a column name: ``Dauer (h)`` is ``dauer`` in hours.
+
+    The unit is a text in brackets, the last word, or a suffix. Forms without the unit score 3,
+    shorter forms without filler words 2.
+    """
     units = words_by_form("units")
     in_brackets = [bare_name(text) for text in _BRACKETS.findall(column)]
     unit = next((units[text][0] for text in in_brackets if text in units), "")
@@ -406,7 +410,11 @@ class ColumnKinds:
 
 
 def column_kinds(values: pd.Series) -> ColumnKinds:
-    """Return the kinds of values in a column, typed or text."""
+    """Return the kinds of values in a column, typed or text.
+
+    Text is of a kind if at least half of its present cells can be read as it; numbers exclude the
+    other kinds.
+    """
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         return ColumnKinds(False, True, False, False, values.nunique(), not values.notna().any())
     if pd.api.types.is_numeric_dtype(values.dtype):

@@ -223,7 +223,10 @@ def _refuse_milliseconds(submit_s: pd.Series, name: str) -> None:
 
 
 def _drop_headers(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
-    """Drop rows that repeat the header, as in concatenated files."""
+    """Drop rows that repeat the header, as in concatenated files.
+
+    They have no readable submission, and the required cells are the names of their columns.
+    """
     is_unreadable = jobs["submit_time_s"].isna()
     cells = [draft.raw[column] for column in FACT_NAMES if column in draft.raw]
     if len(cells) < 2 or not is_unreadable.any():

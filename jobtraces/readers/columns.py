@@ -242,7 +242,10 @@ def load_table(content: Content, options: ReadOptions) -> Draft:
 
 
 def sample_rows(content: Content, options: ReadOptions) -> pd.DataFrame:
-    """Return the first rows of a table and a sample of all rows, as written."""
+    """Return the first rows of a table and a sample of all rows, as written.
+
+    The sample has up to about 2,000 lines at even distances in the file; none of a Parquet file.
+    """
     if content.sample.kind == "parquet":
         return parquet_head(content, options, SAMPLE_ROWS)
     data = content.data
@@ -268,7 +271,16 @@ def sample_rows(content: Content, options: ReadOptions) -> pd.DataFrame:
 def _plan_columns(
     head: pd.DataFrame, name: str, report: Report, options: ReadOptions
 ) -> ColumnPlan:
-    """Return the source of each native column, after asking about missing ones."""
+    """Return the source of each native column, after asking about missing ones.
+
+    Also asks about GPUs per node or worker, and reports the sources. Submissions that are the
+    starts, and durations that include waits, become flags of the plan.
+
+    Raises
+    ------
+    TraceError
+        If the table has no header, or a required column no possible source.
+    """
     mapping = guess_mapping(head, options.mapping)
     missing_natives = missing(mapping)
     if missing_natives and any(_is_number(str(column)) for column in head):

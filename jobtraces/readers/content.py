@@ -235,7 +235,11 @@ def make_distinct(names: Iterable[str]) -> list[str]:
 
 
 def sample_of(head: str) -> Sample:
-    """Return the sample of a text from its first characters."""
+    """Return the sample of a text from its first characters.
+
+    It is JSON if it starts with a bracket or brace, else a table with the delimiter of its first
+    line.
+    """
     stripped = head.lstrip("\r\n ")
     if stripped[:1] in ("[", "{"):
         keys = frozenset(re.findall(r'"(\w+)"\s*:', stripped))
@@ -317,7 +321,7 @@ class Content:
         return sample_of(self.head)
 
     def parts(self) -> Iterator[str]:
-        """Yield the decoded content in pieces."""
+        """Yield the decoded content in parts of up to `PART` characters."""
         with self.stream("") as stream:
             while part := stream.read(PART):
                 yield part

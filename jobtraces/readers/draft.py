@@ -115,7 +115,10 @@ class Report:
         return answer
 
     def issues(self, used: pd.Index) -> pd.DataFrame:
-        """Return one line per dropped row and per alteration of a used row, in source order."""
+        """Return one line per dropped or merged row and per alteration of a used row.
+
+        Lines are in source order, with the columns `ISSUE_COLUMNS`.
+        """
         if not self.parts:
             return pd.DataFrame(
                 {
@@ -131,7 +134,10 @@ class Report:
     def _record(
         self, action: str, jobs: pd.DataFrame, rows: pd.Series, reason: str, detail: pd.Series | str
     ) -> None:
-        """Record an action on some rows, with its reason and details."""
+        """Add a table of the rows with an action, its reason and details to `parts`.
+
+        Details are cut to 200 characters.
+        """
         index = jobs.index[rows.to_numpy()]
         ids = jobs.loc[index, "job_id"] if "job_id" in jobs else pd.Series("", index=index)
         cells = (

@@ -384,7 +384,7 @@ def _decode_text(values: pa.Array) -> pa.Array:
 
 
 def _to_series(values: pa.ChunkedArray) -> pd.Series:
-    """Return values as a pandas Series."""
+    """Return values as a pandas Series; texts stay Arrow strings."""
     if pa.types.is_large_string(values.type):
         return pd.Series(pd.array(values, dtype=TEXT))
     return pd.Series(values.to_pandas())

@@ -147,7 +147,11 @@ def check_units(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.Data
 
 
 def _check_span(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.DataFrame:
-    """If submissions span over 5 years, ask for the unit or rows to drop; apply the answer."""
+    """If submissions span over 5 years, ask for the unit or rows to drop; apply the answer.
+
+    The answer rescales instants, and durations that are spans, or drops the rows more than 2.5
+    years from the median.
+    """
     submit = jobs["submit_time_s"]
     median_s = submit.median()
     # A row decades away from all others is dropped later and does not show the unit.
@@ -185,7 +189,7 @@ def _check_span(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.Data
 
 
 def _durations_are_spans(jobs: pd.DataFrame) -> bool:
-    """Return whether durations are end minus start, hence in the unit of the times."""
+    """Return whether over 90 % of the durations are end minus start, hence in their unit."""
     is_span = np.abs(jobs["duration_s"] - _span_s(jobs)) <= 1e-3
     return bool(is_span.mean() > 0.9)
 
@@ -253,7 +257,10 @@ def _check_long_durations(
 
 
 def find_unended(jobs: pd.DataFrame) -> tuple[Mask, Mask]:
-    """Return which jobs were running, and which pending, when the table was written."""
+    """Return which jobs were running, and which pending, when the table was written.
+
+    By the words of `status`; none without this column.
+    """
     if "status" not in jobs:
         no_job = pd.Series(False, index=jobs.index)
         return no_job, no_job
@@ -318,7 +325,8 @@ def check_counts_and_names(jobs: pd.DataFrame, draft: Draft, review: DataReview)
 def check_jobs_together(jobs: pd.DataFrame, attempts: bool, review: DataReview) -> pd.DataFrame:
     """Ask and warn about what only all jobs together show, such as gaps and repeats.
 
-    Returns the jobs changed by the answers.
+    Also asks whether to drop a job with over half of all GPU time. Returns the jobs changed by the
+    answers.
 
     Parameters
     ----------

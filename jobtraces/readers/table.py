@@ -118,7 +118,10 @@ class Rows:
             ) from error
 
     def report(self) -> Report:
-        """Return the report on the rows, after all are read."""
+        """Return the report on the rows, after all are read.
+
+        It has the dropped rows, and notes about an open quote and decimal commas.
+        """
         report = Report(self.read)
         report.guesses.extend(self.content.guesses)
         if self._odd_quote_line:
@@ -147,7 +150,10 @@ class Rows:
         return as_frame(self.table())
 
     def _parse_rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches parsed by Arrow; rows that do not fit follow, parsed one by one."""
+        """Yield batches parsed by Arrow; rows that do not fit follow, parsed one by one.
+
+        Sets `read`, the number of rows without header and blank lines.
+        """
         width = len(self.header)
         # Damage may be in any column.
         columns = list(map(str, range(width) if self.content.damaged else self._selected))
@@ -293,7 +299,7 @@ class Rows:
         yield pa.record_batch([pa.array(numbers, pa.int64()), *columns], [ROW, *self.names])
 
     def _check_length(self, name: str, column: pa.Array, numbers: Any) -> None:
-        """Raise an error for a cell that is too long."""
+        """Raise an error for a cell that is too long, unless the table has a single column."""
         # Count characters only if there are enough bytes. A cell that is a whole line has the limit
         # of lines.
         if (

@@ -247,7 +247,13 @@ class ColumnTyper:
         order: str,
         not_before: pd.Series | None,
     ) -> Instants:
-        """Return one time column as instants: dates, or numbers in a unit."""
+        """Return one time column as instants: dates, or numbers in a unit.
+
+        Raises
+        ------
+        TraceError
+            If only some times have a UTC offset.
+        """
         zone, where = self._clock.zone or "UTC", f"{self._name}, column {native}"
         if dates is None and not pd.api.types.is_datetime64_any_dtype(values.dtype):
             values_in_unit = (
@@ -473,7 +479,11 @@ class ColumnTyper:
     def _add_durations(
         self, jobs: pd.DataFrame, times: Mapping[str, Instants], raw: dict[str, pd.Series]
     ) -> pd.DataFrame:
-        """Return the jobs with durations; computed from start and end where that is better."""
+        """Return the jobs with durations; computed from start and end where that is better.
+
+        Without a duration column, or if the column agrees and the instants are more precise. From
+        submission to end if the plan includes waits.
+        """
         span = _span_s(times)
         if self._plan.includes_wait:
             raw["duration_s"] = raw["end_time_s"]
@@ -621,7 +631,7 @@ def submission_clock(
 ) -> tuple[bool, str]:
     """Return whether submissions are Unix seconds, and the zone of the first one.
 
-    Assumptions are added to the report.
+    (False, "UTC") for seconds from another zero. Assumptions are added to the report.
     """
     submit = times.get("submit_time_s")
     if submit is None:

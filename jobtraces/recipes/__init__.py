@@ -158,6 +158,9 @@ def choose_recipe(
 ) -> Recipe | None:
     """Return the recipe to read a file with, or None if no recipe fits.
 
+    Of several the answer or else the file name decides; a single one may be replaced by that for
+    the kind of objects that are the jobs.
+
     Raises
     ------
     OpenQuestionError
@@ -281,7 +284,7 @@ def refuse_unreadable(content: Content) -> None:
 
 
 def recipe_formats() -> tuple[Format, ...]:
-    """Return one format per recipe that can read files."""
+    """Return one format per shipped recipe that can read files, formats of logs first."""
     readable = (recipe for recipe in shipped_recipes() if not recipe.refuse)
     # Logs are the most common files: list them first.
     return tuple(map(_format_of, sorted(readable, key=lambda recipe: recipe.lines is None)))
@@ -460,7 +463,7 @@ def _check_gpus(recipe: Recipe, jobs: pd.DataFrame, name: str, options: ReadOpti
 
 
 def _header_zone(recipe: Recipe, header: Mapping[str, str]) -> str:
-    """Return the time zone named in a log's comments, or ""."""
+    """Return the time zone named in a log's comments, "" if none or unknown."""
     zone = header.get(recipe.lines.zone, "") if recipe.lines else ""
     return zone if zone in available_timezones() else ""
 
@@ -572,7 +575,9 @@ def _ask_questions(
 
 
 def _row_questions(ask: RecipeQuestion, rows: pd.DataFrame, each: str, name: str) -> list[Question]:
-    """Return the questions about some rows: one, or one per distinct value.
+    """Return the questions about some rows: one, or one per distinct value; [] without rows.
+
+    Number of rows and value are filled into the texts.
 
     Raises
     ------

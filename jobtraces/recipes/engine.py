@@ -254,6 +254,8 @@ def open_sealed(
 ) -> Iterator[DuckDBPyConnection]:
     """Open an in-memory database without access to files or the network.
 
+    It has the functions of `functions.sql`, ``zone``, ``answer``, ``header`` and ``given``.
+
     Parameters
     ----------
     zone : str
@@ -262,6 +264,11 @@ def open_sealed(
         Argument -> result of the functions `ANSWER` and `HEADER`.
     columns : collection of str
         Columns of the file: the function ``given`` returns true for them.
+
+    Raises
+    ------
+    RecipeError
+        If a query fails, or exceeds the limits of time or memory.
     """
     # Imported on first use: most runs read no trace by a recipe.
     import duckdb  # noqa: PLC0415
@@ -541,7 +548,10 @@ def _registered_name(name: str) -> str:
 
 
 def _cell_sql(column: str, present: Mapping[str, str]) -> str:
-    """Return the SQL of a trimmed cell, NULL for missing-value words and absent columns."""
+    """Return the SQL of a trimmed cell, NULL for missing-value words and absent columns.
+
+    The item of a JSON file is NULL if it is not valid JSON.
+    """
     if column == JSON:
         # JSON that Python accepts and DuckDB does not becomes an empty row.
         return f"CASE WHEN json_valid({JSON}) THEN {JSON} END"

@@ -339,7 +339,10 @@ class Recipe:
 
     @property
     def weight(self) -> int:
-        """Number of requirements; of two recipes that fit a file the heavier one wins."""
+        """Number of requirements; of two recipes that fit a file the heavier one wins.
+
+        Required columns, key paths, allowed numbers of fields, a first cell, and layouts.
+        """
         cells = bool(self.fields) + (self.first_cell != ANYTHING)
         laid_out = bool(self.lines and self.lines.layouts)
         return len(self.required) + len(self.paths) + cells + laid_out
