@@ -91,7 +91,7 @@ class Peek:
 
 
 def detect(content: Content) -> Format | None:
-    """Return the format of a file from its start, None if unknown."""
+    """Return the format of a file from its start; any delimited text is a table, else None."""
     if is_native(content.sample):
         return NATIVE
     recipe = recognize_recipe(content.sample)
@@ -149,7 +149,7 @@ class _ArrowPool:
 
 @contextmanager
 def _use_system_memory() -> Iterator[None]:
-    """Let Arrow allocate from the system during a read.
+    """Let Arrow allocate from the system during a read, until the last of several ends.
 
     Its own pool returns large blocks after every step and zeroes them again, which takes a quarter
     of the reading time.
@@ -204,6 +204,8 @@ def recognize(
 def read_columns(draft: Draft) -> Draft:
     """Return a recognized draft with its native columns, and release the file.
 
+    The result keeps name, format, questions and warnings of the recognized draft.
+
     Raises
     ------
     TraceError
@@ -222,7 +224,7 @@ def peek(
     name: str = "",
     options: ReadOptions = DEFAULTS,
 ) -> Peek:
-    """Return the start of a source, without checking its rows.
+    """Return format, first rows and guessed mapping of a source, without checking its rows.
 
     Parameters
     ----------
@@ -256,25 +258,34 @@ def peek(
 
 
 def _combine_contents(contents: list[Content], options: ReadOptions) -> Content:
-    """Return one content for all files."""
+    """Return the only content, or the main table with the others attached."""
     return contents[0] if len(contents) == 1 else combine_tables(contents, options)
 
 
 def _json_list_key(fmt: Format | None) -> str:
-    """Return the key of the list of jobs in a JSON format, "" for other formats."""
+    """Return the key of the list of jobs in a shipped JSON format, "" for other formats."""
     name = fmt.name if fmt is not None else ""
     return next((recipe.items or "" for recipe in shipped_recipes() if recipe.name == name), "")
 
 
 def _default_name(source: FileSource) -> str:
-    """Return a name for a source without one."""
+    """Return the first table's name or the file's name; "trace" for bytes and contents."""
     if isinstance(source, Mapping):
         return next(iter(source), "trace")
     return source.name if isinstance(source, Path) else "trace"
 
 
 def _json_as_table(content: Content, fmt: str | None, options: ReadOptions) -> Content:
-    """Return JSON of no known format as a table of its objects."""
+    """Return JSON as a table if chosen, or if no format fits; other content unchanged.
+
+    Choosing means the table format or a column mapping. Content to be read by a user's recipe stays
+    unchanged.
+
+    Raises
+    ------
+    TraceError
+        If a shipped recipe refuses the file.
+    """
     if content.sample.kind != "json" or options.recipe:
         return content
     is_unknown = fmt is None and (detect(content) is None or bool(options.mapping))
@@ -284,7 +295,19 @@ def _json_as_table(content: Content, fmt: str | None, options: ReadOptions) -> C
 
 
 def _choose_format(content: Content, fmt: str | None, options: ReadOptions) -> Format:
-    """Return the format to read a file with: given, from a recipe, or detected."""
+    """Return the format to read a file with: given, from a recipe, or detected.
+
+    The user's recipe comes first, then a date pattern (table format), the given format, and a
+    mapping (table format); a format is detected last.
+
+    Raises
+    ------
+    TraceError
+        If the format is unknown, or given together with a recipe; if no format fits, or a recipe
+        refuses the file.
+    OpenQuestionError
+        If several recipes fit equally.
+    """
     if options.recipe:
         if fmt is not None:
             raise TraceError(
@@ -331,6 +354,8 @@ def _format_for_dates(content: Content, fmt: str | None) -> Format:
 def _unknown_format_error(content: Content) -> TraceError:
     """Return the error for a file that no format recognizes.
 
+    It names the empty lists of a JSON file, or else the formats that can be read.
+
     Raises
     ------
     TraceError
@@ -351,7 +376,7 @@ def _unknown_format_error(content: Content) -> TraceError:
 
 
 def _single_column_text(sample: Sample) -> str:
-    """Return the message for a first line with a single column."""
+    """Return the part of a message about a first line with a single column."""
     first = sample.cells[0][:60] if sample.cells else ""
     return (
         f"the first line has a single column ({first!r}), so the separator is unknown. Use"
@@ -360,7 +385,10 @@ def _single_column_text(sample: Sample) -> str:
 
 
 def _first_rows(content: Content, options: ReadOptions) -> pd.DataFrame:
-    """Return the first rows of a table as text."""
+    """Return up to 20 first rows of a table as text; an empty table for other content.
+
+    A table with a header only gives its columns without rows.
+    """
     if content.sample.kind == "parquet":
         return parquet_head(content, options, HEAD_ROWS)
     if content.sample.kind != "text" or not content.sample.delimiter:

@@ -88,7 +88,10 @@ def run_limited(work: Callable[..., T], *args: Any) -> T:
 
 
 def serve() -> None:
-    """Run the pickled call on standard input and write its result to standard output."""
+    """Run the pickled call on standard input and write its result to standard output.
+
+    Lowers the limits of this process before the call. Prints of the function go to standard error.
+    """
     # Prints of the function must not mix with the result.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -99,7 +102,10 @@ def serve() -> None:
 
 
 def _write_result(output: BinaryIO, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """Write the pickled result or error of a call, and close the output."""
+    """Call a function, write its pickled (result, error) pair, and close the output.
+
+    Only a `TrainyardError` or `MemoryError` is written; other errors end the process.
+    """
     try:
         payload = pickle.dumps((work(*args), None))
     except (TrainyardError, MemoryError) as error:
@@ -109,7 +115,10 @@ def _write_result(output: BinaryIO, work: Callable[..., Any], args: tuple[Any, .
 
 
 def _lower_limits(memory_bytes: int, cpu_s: int) -> None:
-    """Lower the resource limits of this process; limits already in force are not raised."""
+    """Limit memory, processor time and file writes of this process; never raise a limit.
+
+    Does nothing on Windows.
+    """
     if sys.platform == "win32":  # Windows has no such limits
         return
     limits = {

@@ -107,11 +107,11 @@ class LookAlike:
         self.machines()
 
     def machines(self) -> Cluster:
-        """Return the cluster that the jobs are generated for."""
+        """Return the given cluster, or the profile's if none is given."""
         return Cluster.parse(self.cluster.replace("+", ",") or PROFILES[self.profile].cluster)
 
     def make(self) -> Trace:
-        """Return the jobs of the profile.
+        """Return the jobs of the profile, with start times if `history` is set.
 
         Raises
         ------
@@ -163,7 +163,7 @@ WORKLOADS: Final[Mapping[str, type[Workload]]] = {
 
 
 def workload(spec: Spec | str) -> Workload:
-    """Return the workload for a text, with its parameters checked.
+    """Return the workload for a text, with its parameters checked; it draws no jobs yet.
 
     Parameters
     ----------

@@ -143,7 +143,10 @@ class AITurboWorkload:
         return Cluster.parse(f"1x{GPUS}:v100/{GPUS * self.cores}c")
 
     def make(self) -> Trace:
-        """Return the jobs; `gap_s` only scales the gaps, and fewer jobs are the first of more."""
+        """Return the jobs; `gap_s` only scales the gaps, and fewer jobs are the first of more.
+
+        GPUs are the workers. Unpredictable jobs have their own distribution of run times.
+        """
         mix = MIXES[self.workload]
         jobs, gap_s = self.jobs or mix.jobs, self.gap_s or mix.gap_s
         arrival_rng, work_rng, chance_rng, after_rng, size_rng, model_rng, sync_rng = (
@@ -187,7 +190,10 @@ class AITurboWorkload:
         )
 
     def _predictable_after(self, rng: np.random.Generator, jobs: int) -> Floats:
-        """Return the share of work after which each job is predictable."""
+        """Return the share of work after which each job is predictable; 2 = never.
+
+        Drawn for every job as if it were unpredictable: 0.2 to 0.9 with the chance `later`, else 2.
+        """
         draw, share = rng.random((jobs, 2)).T
         return np.where(
             draw < (MIXES[self.workload].later if self.later < 0 else self.later),

@@ -225,7 +225,11 @@ class DLRoverWorkload:
         return Cluster.parse(f"{self.nodes}x0:cpu/{NODE_CORES}c/{NODE_GB}g")
 
     def make(self) -> Trace:
-        """Return the jobs; needs do not depend on requests, and `load` only scales the gaps."""
+        """Return the jobs; needs do not depend on requests, and `load` only scales the gaps.
+
+        Every job is a run of a recurring job, which determines user, model, replicas and typical
+        work. The run time follows from the requested cores.
+        """
         (
             arrival_rng,
             group_rng,
@@ -302,7 +306,10 @@ class DLRoverWorkload:
     def _memory(
         self, rng: np.random.Generator, group: NDArray[np.intp], relative: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        """Return worker GB, server GB and server growth in GB of each job."""
+        """Return worker GB, server GB and server growth in GB of each job.
+
+        Runs of one recurring job need equal memory; its growth is proportional to the run's work.
+        """
         normal = rng.standard_normal((2, self.scenarios))
         growth_draw, amount = rng.random((2, self.scenarios))
         worker_gb = WORKER_GB * np.exp(WORKER_GB_SIGMA * normal[0])
@@ -317,7 +324,10 @@ class DLRoverWorkload:
     def _needs(
         self, cost: SampleCosts, share: Floats, memory: tuple[Floats, Floats, Floats]
     ) -> JobNeeds:
-        """Return cores and memory that the jobs need."""
+        """Return the cores per replica that give the busy share of time, and the given memory.
+
+        Cores are rounded up to a tenth, from 1 to `MAX_CORES`.
+        """
         sample_s = cost.fixed / (1 - 2 * self.busy)
         worker_cpus = np.clip(_round_up(cost.compute / (self.busy * sample_s)), 1.0, MAX_CORES)
         server_cpus = np.clip(
@@ -326,7 +336,7 @@ class DLRoverWorkload:
         return JobNeeds(worker_cpus, server_cpus, *memory)
 
     def _is_corrected(self, rng: np.random.Generator, group: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return which jobs request exactly their needs, corrected after an earlier run."""
+        """Draw which jobs request exactly their needs; never the first run of a recurring job."""
         is_first = np.zeros(self.jobs, np.bool_)
         is_first[np.unique(group, return_index=True)[1]] = True
         return (rng.random(self.jobs) < self.corrected) & ~is_first
@@ -337,7 +347,11 @@ class DLRoverWorkload:
         under_rng: np.random.Generator,
         corrected: NDArray[np.bool_],
     ) -> Floats:
-        """Return requests over needs: rows of worker and server cores, then memory."""
+        """Return requests over needs: rows of worker and server cores, then memory.
+
+        All 1 with correct requests. Else corrected jobs have 1, a share `under` of the jobs too
+        little cores, worker memory or server memory, and all other requests are at least 1.
+        """
         if not self.wrong:
             return np.ones((4, self.jobs))
         cores, memory = np.maximum(
@@ -361,7 +375,7 @@ class DLRoverWorkload:
         return np.where(corrected, 1.0, factors)
 
     def _submit_s(self, rng: np.random.Generator, core_s: Floats) -> Floats:
-        """Return submission times that give the load."""
+        """Return Poisson submissions in seconds, scaled so that the core-seconds give the load."""
         submit = np.cumsum(rng.standard_exponential(self.jobs))
         submit -= submit[0]
         span_s = float(core_s.sum()) / (self.nodes * NODE_CORES * self.load)
@@ -417,7 +431,10 @@ class DLRoverCheck:
         return Cluster.parse(CASES[self.case].cluster)
 
     def make(self) -> Trace:
-        """Return the job."""
+        """Return the trace of one job: requests and run time of the case, not random.
+
+        The memory needs are a fixed share of the requests.
+        """
         case = CASES[self.case]
         (worker_cpus, worker_gb), (server_cpus, server_gb) = case.worker, case.server
         values: dict[str, float | str] = {
@@ -444,7 +461,7 @@ class DLRoverCheck:
 
 
 def _sample_costs(model: NDArray[np.intp]) -> SampleCosts:
-    """Return the sample costs of jobs from their models."""
+    """Return the sample costs of jobs, given the index of each job's model in `MODELS`."""
     rows = [ROWS[plain(name)] for name in MODELS]
     return SampleCosts(
         *(
@@ -455,7 +472,11 @@ def _sample_costs(model: NDArray[np.intp]) -> SampleCosts:
 
 
 def _requests_per_replica(needs: JobNeeds, factors: Floats) -> dict[str, Floats]:
-    """Return requests per replica, by column; rounded up if they cover the need, never 0."""
+    """Return requests per replica by column: needs times factors, in cores and GB.
+
+    Requests below the need are exact. Others are rounded up to a tenth and limited to `MAX_CORES`
+    and `MAX_GB`, but at least the need.
+    """
     needs_by_column = (
         needs.worker_cpus,
         needs.server_cpus,

@@ -126,7 +126,10 @@ class ElasticNodes:
         return Cluster.parse(f"20x{self.gpus_per_node}:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; another `per_h` gives the same jobs with scaled gaps."""
+        """Return the jobs; another `per_h` gives the same jobs with scaled gaps.
+
+        A job requests one node and may grow to a drawn number of nodes.
+        """
         arrival_rng, work_rng, exponent_rng, size_rng = random_streams(self.seed, 4)
         gaps = arrival_rng.standard_exponential(self.jobs) * (HOUR_S / self.per_h)
         duration = self.median_h * HOUR_S * np.exp(self.sigma * work_rng.standard_normal(self.jobs))
@@ -280,7 +283,7 @@ class BatchJobs:
         )
 
     def _times(self, rng: np.random.Generator) -> Floats:
-        """Return Poisson arrivals in the time span, with the rate of each hour."""
+        """Return Poisson arrivals in seconds over the time span; the rate alternates by hour."""
         edges = np.minimum(np.arange(math.ceil(self.hours) + 1), self.hours)
         rate = (
             60

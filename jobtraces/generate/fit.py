@@ -129,7 +129,8 @@ def _round_digits(value: float, digits: int) -> float:
 def _fit_sizes(gpus: Floats) -> tuple[tuple[float, ...], tuple[float, ...], Floats]:
     """Return sizes, their job counts, and the size of each job.
 
-    Sizes of fewer than `MIN_FIGURE_JOBS` jobs are merged with smaller ones.
+    Sizes of fewer than `MIN_FIGURE_JOBS` jobs are pooled from the largest down and replaced by
+    their rounded mean; a remainder gets the nearest other size.
     """
     values, counts = np.unique(gpus, return_counts=True)
     label, pool, total = values.copy(), [0] * 0, 0
@@ -152,7 +153,11 @@ def _fit_sizes(gpus: Floats) -> tuple[tuple[float, ...], tuple[float, ...], Floa
 
 
 def _fit_groups(pooled: Floats) -> tuple[tuple[float, ...], Ints]:
-    """Return the largest size of each group, and the group of each job."""
+    """Return the largest size of each group, and the group of each job.
+
+    A group has at least `_MIN_GROUP_JOBS` jobs, and ends at a power of two or at a fair share of
+    all jobs.
+    """
     values, counts = np.unique(pooled, return_counts=True)
     power = np.ceil(np.log2(np.maximum(values, 0.5)))
     ends: list[float] = []
@@ -171,7 +176,10 @@ def _fit_groups(pooled: Floats) -> tuple[tuple[float, ...], Ints]:
 
 
 def _part_means(run_s: Floats) -> list[float]:
-    """Return the mean run times of equal parts of a group."""
+    """Return the mean run times of parts of a group, ascending; see `rank_edges`.
+
+    Each part has at least `MIN_FIGURE_JOBS` jobs, if the group has.
+    """
     ordered, jobs = np.sort(run_s), len(run_s)
     points = max(min(MAX_EQUAL_PARTS, jobs // MIN_FIGURE_JOBS), 1)
     while (
@@ -191,7 +199,7 @@ def _mid_ranks(values: Floats) -> Floats:
 
 
 def _normal_scores(ranks: Floats) -> Floats:
-    """Return the normal scores of ranks."""
+    """Return the quantiles of the standard normal distribution at ranks from 0 to 1."""
     distinct_ranks, index = np.unique(ranks, return_inverse=True)
     return np.array(
         [_NORMAL.inv_cdf(min(max(rank, 1e-9), 1 - 1e-9)) for rank in distinct_ranks.tolist()]
@@ -204,7 +212,10 @@ def _round_score(value: float) -> float:
 
 
 def _lag_correlation(score: Floats, has_previous: NDArray[np.bool_]) -> float:
-    """Return the correlation of each score with the previous one, over selected pairs."""
+    """Return the correlation of each score with the previous one, over selected pairs.
+
+    Limited to -0.9 to 0.95; 0 with less than `MIN_FIGURE_JOBS` pairs or constant scores.
+    """
     current, previous = score[1:][has_previous], score[:-1][has_previous]
     if len(current) < MIN_FIGURE_JOBS or not current.std() or not previous.std():
         return 0.0
@@ -212,7 +223,10 @@ def _lag_correlation(score: Floats, has_previous: NDArray[np.bool_]) -> float:
 
 
 def _fit_arrivals(trace: Trace) -> dict[str, Any]:
-    """Return the figures of arrivals: hourly rates, daily and weekly pattern, and bursts."""
+    """Return the parameters of `Like` about arrivals: rates, pattern of a week, and bursts.
+
+    Without two full hours only the start and whether dates are known.
+    """
     submit = trace.numbers("submit_time_s")
     # Full hours only: an incomplete last hour would look quiet.
     hours = int(trace.span_s // HOUR_S)
@@ -251,7 +265,8 @@ def _fit_arrivals(trace: Trace) -> dict[str, Any]:
 def _fit_bursts(gaps: Floats, of_hour: Ints) -> dict[str, Any]:
     """Return the share of jobs in bursts, and the mean gaps of equal parts of them.
 
-    A job is in a burst if its gap is far below an even spread over its hour.
+    They are the parameters `together` and `gaps` of `Like`. A job is in a burst if its gap is far
+    below an even spread over its hour.
     """
     limit_s = np.clip(_BURST_GAP_SHARE * HOUR_S / np.maximum(of_hour, 1), 1.0, MAX_BURST_GAP_S)
     short_gaps = np.sort(gaps[gaps < limit_s])
@@ -274,7 +289,7 @@ def _centered_means(values: Floats, index: Ints, count: int) -> Floats:
 
 
 def _hour_classes(counts: Ints) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return jobs per hour, and number of hours, of each class of hours.
+    """Return mean jobs per hour, and number of hours, of each class of hours by count.
 
     Small counts are separate classes; larger classes grow by the factor `_CLASS_RATIO`.
     """
@@ -295,7 +310,10 @@ def _hour_classes(counts: Ints) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def _fit_users(
     trace: Trace, user: Ints, gpus: Floats, run_s: Floats, group: Ints
 ) -> dict[str, Any]:
-    """Return the figures of users: shares, sizes, run times, and runs of one user."""
+    """Return the parameters of `Like` about users: shares, sizes, run times, and streaks.
+
+    Without users in the trace there are no shares and scores, only the correlation of jobs.
+    """
     size = _mid_ranks(gpus)
     time = np.empty(len(gpus))
     for index in np.unique(group):
@@ -332,7 +350,10 @@ def _fit_users(
 
 
 def _busy_users(counts: Ints) -> Ints:
-    """Return the users described individually, busiest first."""
+    """Return the users described individually, busiest first.
+
+    Up to `_MAX_BUSY_USERS` users with at least twice `MIN_FIGURE_JOBS` jobs.
+    """
     order = np.argsort(-counts, kind="stable")
     return order[: int(np.count_nonzero(counts[order[:_MAX_BUSY_USERS]] >= 2 * MIN_FIGURE_JOBS))]
 
@@ -370,7 +391,10 @@ def _fit_user_scores(
 
 
 def _user_persistence(ranks: Floats, user: Ints, busy: Ints, scores: tuple[float, ...]) -> float:
-    """Return the correlation with the user's previous job, beyond the user's score."""
+    """Return the correlation of a job's score with that of the user's previous job.
+
+    Scores are normal scores of the ranks, less the given score of a busy user.
+    """
     mean = np.zeros(int(user.max()) + 1)
     if scores:
         mean[busy] = scores
@@ -391,8 +415,8 @@ def _fit_choices(
 ) -> tuple[list[str], list[str], tuple[float, ...]]:
     """Return the values of a column, their public labels, and job counts per group.
 
-    Models that are not public are numbered. GPU types that are not public, and counts below
-    `MIN_FIGURE_JOBS`, are left out.
+    The counts are flat, group by group. Models that are not public are numbered. GPU types that are
+    not public, and counts below `MIN_FIGURE_JOBS`, are left out.
     """
     if not trace.has(column):
         return [], [], ()

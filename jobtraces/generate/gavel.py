@@ -172,7 +172,10 @@ class GavelWorkload:
         )
 
     def make(self) -> Trace:
-        """Return the jobs of Gavel's generator; fewer `jobs` are the first of more."""
+        """Return the jobs of Gavel's generator; fewer `jobs` are the first of more.
+
+        With `slo` they have deadlines. Equally spaced workloads have whole seconds as submissions.
+        """
         spaced = self.durations == EQUALLY_SPACED
         draw = self._spaced_draw() if spaced else self._philly_draw()
         jobs = [draw() for _ in range(self.jobs)]
@@ -201,7 +204,7 @@ class GavelWorkload:
         )
 
     def _arrival_times(self, stream: random.Random) -> Iterator[float]:
-        """Yield submission times: Poisson, or all 0."""
+        """Yield the submission of each job in seconds: a Poisson process from 0, or all 0."""
         time_s = 0.0
         for index in range(self.jobs):
             if index and self.per_h:
@@ -209,7 +212,10 @@ class GavelWorkload:
             yield time_s
 
     def _philly_draw(self) -> Callable[[], GavelJob]:
-        """Return a function that draws jobs with the durations of Philly."""
+        """Return a function that draws the next job, with a duration as in Philly.
+
+        Kinds of jobs that were not measured on several GPUs are drawn again for gangs.
+        """
         stream, templates = random.Random(self.seed + 2), KINDS[self.kinds]
 
         def draw() -> GavelJob:
@@ -232,7 +238,10 @@ class GavelWorkload:
         return draw
 
     def _spaced_draw(self) -> Callable[[], GavelJob]:
-        """Return a function that draws jobs with equally spaced durations."""
+        """Return a function that draws the next job, with one of the equally spaced durations.
+
+        Gangs have up to 4 GPUs, and steps are whole numbers.
+        """
         kinds, lengths, sizes = (random.Random(self.seed + offset) for offset in (0, 2, 3))
         hours = np.linspace(self.shortest_h, self.longest_h, self.lengths).tolist()
 
@@ -325,7 +334,13 @@ def _deadline_factor(uniform: float) -> float:
 
 @cache
 def _throughput(template: Template, gpus: int) -> float:
-    """Return iterations per second on V100s in Gavel's table."""
+    """Return iterations per second on V100s in Gavel's table.
+
+    Raises
+    ------
+    ParameterError
+        If the kind of job was not measured on this number of GPUs.
+    """
     batch = ANY_BATCH if math.isnan(template.batch) else template.batch
     row = built_in("simulation").find(plain(template.model), batch, gpus, MEASURED_ON)
     if row is None:

@@ -116,7 +116,11 @@ class HadarWorkload:
         return Cluster.parse("5x4:v100,5x4:p100,5x4:k80")
 
     def make(self) -> Trace:
-        """Return the jobs; `per_h` only scales the gaps, and fewer jobs are the first of more."""
+        """Return the jobs; `per_h` only scales the gaps, and fewer jobs are the first of more.
+
+        Run times are GPU-hours drawn uniformly in the size class over the GPUs; models that were
+        not measured in gangs get one GPU.
+        """
         arrival_rng, class_rng, size_rng, work_rng, model_rng = (
             np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(5)
         )
@@ -192,7 +196,7 @@ class HadarEWorkload:
             )
 
     def machines(self) -> Cluster:
-        """Return the cluster of five nodes."""
+        """Return the cluster of five single-GPU nodes, with the assumed speeds of their types."""
         preset = PRESETS[self.nodes]
         groups = tuple(NodeGroup(count, 1, kind) for kind, _, count in preset)
         return Cluster(
@@ -224,7 +228,7 @@ def _pick_by_share(shares: tuple[float, ...], uniform: Floats) -> NDArray[np.int
 def _jobs_frame(
     kinds: list[Kind], gpus: list[int], submit_s: Floats, duration_s: Floats
 ) -> pd.DataFrame:
-    """Return the table of jobs."""
+    """Return the jobs as a table; total steps are run time times the speed measured on V100s."""
     table = built_in("simulation")
     keys = [
         Key(

@@ -91,7 +91,10 @@ def with_history(trace: Trace, cluster: Cluster, seed: int) -> Trace:
 
 
 def _schedule(submit: Floats, gpus: Ints, held_s: Floats, sizes: list[int]) -> tuple[Floats, Ints]:
-    """Return when each job gets its GPUs, and of which type."""
+    """Return the instant each job gets its GPUs, and the index of their type.
+
+    First come, first served, with backfilling; `held_s` is the time a job holds its GPUs.
+    """
     pool = _Pool(sizes)
     start, kinds = np.empty(len(submit)), np.empty(len(submit), np.int64)
     next_job = 0
@@ -111,7 +114,11 @@ def _schedule(submit: Floats, gpus: Ints, held_s: Floats, sizes: list[int]) -> t
 
 
 def _take_startable(pool: _Pool, now: float, submit: Floats, gpus: Ints) -> list[tuple[int, int]]:
-    """Return (job, type) of the jobs that start now, removed from the queue."""
+    """Return (job, type) of the jobs that start now, removed from the queue.
+
+    Their GPUs are taken. Up to `BACKFILL_DEPTH` jobs pass the first one if it does not fit and has
+    waited less than `MAX_PASSED_WAIT_S`.
+    """
     chosen: list[tuple[int, int]] = []
     while pool.queue and (kind := pool.take(int(gpus[pool.queue[0]]))) >= 0:
         chosen.append((pool.queue.popleft(), kind))

@@ -37,7 +37,10 @@ _MONDAY: Final = pd.Timestamp("2001-01-01")
 
 
 def rank_edges(points: int) -> Floats:
-    """Return the rank boundaries, 0 to 1, of the parts into which run times are averaged."""
+    """Return the rank boundaries, 0 to 1, of the parts into which run times are averaged.
+
+    Up to `MAX_EQUAL_PARTS` equal parts; each further part halves the last one.
+    """
     equal = min(points, MAX_EQUAL_PARTS)
     edges = np.linspace(0, 1, equal + 1)
     halves = 1 - 0.5 ** np.arange(1, points - equal + 1) / equal
@@ -451,7 +454,10 @@ class Like:
     def _draw_submissions(
         self, hour_rng: np.random.Generator, second_rng: np.random.Generator, jobs: int
     ) -> Floats:
-        """Return the submissions of all jobs in whole seconds, in ascending order."""
+        """Return the submissions of all jobs in whole seconds, in ascending order.
+
+        From 0 to `days`, with the rates and scores of hours, and bursts.
+        """
         span_s = self.days * 24 * HOUR_S
         hours, rest_s = int(span_s // HOUR_S), span_s % HOUR_S
         clock = (int(self.begins) + np.arange(hours)) % WEEK_H
@@ -496,7 +502,7 @@ class Like:
     def _draw_users(self, rng: np.random.Generator, jobs: int) -> Ints:
         """Return each job's user: consecutive jobs form runs, users get runs by their shares.
 
-        The shares of users are met as closely as whole runs allow.
+        Users are indices, busy users first. Their shares are met as closely as whole runs allow.
         """
         if not self.users and not self.others:
             return np.zeros(jobs, np.int64)
@@ -512,14 +518,17 @@ class Like:
         return np.asarray(run_user[np.cumsum(starts_run) - 1], np.int64)
 
     def _user_scores(self, scores: tuple[float, ...], rng: np.random.Generator) -> Floats:
-        """Return a score per user; other users get scores with the same spread."""
+        """Return a score per user: given for busy users, drawn with equal spread for others.
+
+        A last 0 is for traces without users.
+        """
         spread = float(np.std(scores)) if scores else 0.0
         return np.concatenate((np.array(scores), spread * rng.standard_normal(self.others), [0.0]))
 
     def _draw_run_times(
         self, group: NDArray[np.intp], score: Floats, rng: np.random.Generator
     ) -> Floats:
-        """Return the run times of all jobs, drawn per group of sizes."""
+        """Return run times in whole seconds, in the order of the scores within a size group."""
         run_s = np.empty(len(group))
         ends = np.cumsum(np.array(self.points, np.int64))
         for index, points in enumerate(map(int, self.points)):

@@ -73,7 +73,10 @@ def fit_limits(trace: Trace, run_s: Floats, user: Ints, busy: Ints, few: int) ->
 def draw_columns(
     like: FittedLimits, run_s: Floats, user: Ints, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the columns of limits, outcomes and virtual clusters for generated jobs."""
+    """Return the columns of limits, outcomes and virtual clusters for generated jobs.
+
+    Keys are `time_limit_s`, `status` and `vc`; a column without parameters is left out.
+    """
     columns: dict[str, Any] = {}
     if like.limits:
         columns["time_limit_s"] = _draw_limits(like, run_s, rng)
@@ -88,7 +91,8 @@ def draw_columns(
 def _fit_limits(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
     """Return the time limits (0 = none), and their job counts per part by run time.
 
-    A limit of fewer than `few` jobs counts as the next longer one.
+    A limit of fewer than `few` jobs counts as the next longer one. {} if fewer than `few` jobs have
+    a limit.
     """
     limit_s = trace.numbers("time_limit_s")
     limit_s = np.where(np.isfinite(limit_s) & (limit_s > 0), limit_s, np.inf)
@@ -130,7 +134,10 @@ def _draw_choices(shares: tuple[float, ...], run_s: Floats, rng: np.random.Gener
 
 
 def _draw_limits(like: FittedLimits, run_s: Floats, rng: np.random.Generator) -> Floats:
-    """Return time limits, at least the run time; longer jobs of a part get longer limits."""
+    """Return time limits, at least the run time; longer jobs of a part get longer limits.
+
+    NaN = no limit.
+    """
     choices, part = _draw_choices(like.limit_shares, run_s, rng), _run_time_quantile(run_s)
     choices[np.lexsort((rng.random(len(run_s)), run_s, part))] = choices[
         np.lexsort((choices, part))
@@ -141,7 +148,10 @@ def _draw_limits(like: FittedLimits, run_s: Floats, rng: np.random.Generator) ->
 
 
 def _fit_outcomes(trace: Trace, run_s: Floats, few: int) -> dict[str, Any]:
-    """Return the known outcomes, and their job counts per part by run time."""
+    """Return the known outcomes, and their job counts per part by run time.
+
+    Counts below `few` become 0; {} without an outcome.
+    """
     texts, part = pd.Series(trace.texts("status")).astype("str"), _run_time_quantile(run_s)
     table = pd.crosstab(part, texts).reindex(index=range(RUN_TIME_PARTS), fill_value=0)
     table = table[[name for name in table if name in OUTCOMES]]
@@ -162,7 +172,11 @@ def _run_time_quantile(run_s: Floats) -> Ints:
 
 
 def _fit_clusters(trace: Trace, user: Ints, busy: Ints, few: int) -> dict[str, Any]:
-    """Return the main virtual cluster of each busy user, and where other jobs run."""
+    """Return the main virtual cluster of each busy user, and where other jobs run.
+
+    Clusters are indices from the largest, -1 = none; also the share of busy users' jobs in their
+    main cluster. {} with less than two clusters of `few` jobs.
+    """
     texts = pd.Series(trace.texts("vc")).astype("str")
     counts = texts[texts != ""].value_counts()
     names = [str(name) for name in counts.index[counts >= few]][:_MAX_CLUSTERS]

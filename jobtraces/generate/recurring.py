@@ -125,7 +125,11 @@ class Recurring:
         return Cluster.parse(f"{self.servers}x{self.gpus_per_server}:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; another `load` gives the same jobs with scaled gaps."""
+        """Return the jobs; another `load` gives the same jobs with scaled gaps.
+
+        A job has the user, model, gang size and slowdown of its group, and a run time near the
+        group's.
+        """
         (
             arrival_rng,
             group_rng,

@@ -109,7 +109,11 @@ class Site:
         return Cluster.parse(f"{self.nodes}x{self.gpus_per_node}:v100")
 
     def make(self) -> Trace:
-        """Return the jobs; another `load` gives the same jobs with scaled gaps."""
+        """Return the jobs; another `load` gives the same jobs with scaled gaps.
+
+        Failing jobs run 1 s, jobs that reach their limit have status timeout; times are whole
+        seconds.
+        """
         arrival_rng, limit_rng, end_rng, use_rng, size_rng, user_rng = random_streams(self.seed, 6)
         limit_s = np.round(
             MINUTE_S * limit_rng.uniform(self.shortest_min, self.longest_min, self.jobs)

@@ -141,7 +141,11 @@ def _draw_jobs(
     user_rng: np.random.Generator,
     job_rng: np.random.Generator,
 ) -> Jobs:
-    """Return all columns but the submissions, for the jobs of ordinary users."""
+    """Return all columns but the submissions, for the jobs of ordinary users.
+
+    Columns are arrays of indices and numbers. A repeat (1 in `repeat`) copies user, GPUs and state
+    of the last job that is no repeat, with a similar run time.
+    """
     shares = np.arange(1, profile.users + 1) ** -profile.zipf
     user = user_rng.choice(profile.users, jobs, p=shares / shares.sum())
     habit_size, habit_time = user_rng.standard_normal((2, profile.users))
@@ -177,7 +181,10 @@ def _draw_jobs(
 def _cron_jobs(
     profile: WorkloadProfile, jobs: int, cluster: Cluster, job_rng: np.random.Generator
 ) -> Jobs:
-    """Return the jobs of the script that submits at fixed intervals."""
+    """Return all columns but the submissions, for the jobs of a script that runs regularly.
+
+    They have one GPU, run times near `CRON_RUN_S`, and a user of their own; all complete.
+    """
     ones = np.ones(jobs, np.int64)
     duration = CRON_RUN_S * np.exp(0.3 * job_rng.standard_normal(jobs))
     return {
@@ -211,7 +218,10 @@ def _stratified_uniform(rng: np.random.Generator, key: Floats) -> Floats:
 def _draw_sizes(
     profile: WorkloadProfile, uniform: Floats, cluster: Cluster
 ) -> tuple[Ints, Ints, Floats]:
-    """Return GPUs and size group of each job, and the effective group shares."""
+    """Return GPUs and size group of each job, and the effective group shares.
+
+    Sizes above the largest share of a GPU type that the profile allows are left out.
+    """
     rows = [
         (gpus, index, group.jobs * weight / sum(group.split.values()))
         for index, group in enumerate(profile.sizes)
@@ -251,7 +261,7 @@ def _run_time_ranks(
 
 
 def _mixture_rank(score: Floats, shifts: Floats, shares: Floats) -> Floats:
-    """Return the rank of a score in the mixture of all size groups."""
+    """Return the rank of a score, 0 to 1, in the mixture of all size groups."""
     total = np.zeros(len(score))
     for shift, share in zip(shifts, shares, strict=True):
         if share:
@@ -260,7 +270,10 @@ def _mixture_rank(score: Floats, shifts: Floats, shares: Floats) -> Floats:
 
 
 def _group_means(profile: WorkloadProfile) -> list[float]:
-    """Return the relative mean run time of each size group, from its published shares."""
+    """Return the relative mean run time of each size group, from its published shares.
+
+    Share of GPU time over share of jobs and mean GPUs.
+    """
     mean_gpus = [
         sum(gpus * weight for gpus, weight in group.split.items()) / sum(group.split.values())
         for group in profile.sizes
@@ -280,7 +293,7 @@ def _solve_shifts(
 ) -> tuple[float, ...]:
     """Return a score shift per size group that gives its mean run time.
 
-    The mixture of all groups keeps the published distribution.
+    The mixture of all groups keeps the published distribution. The first shift is 0.
     """
     ranks = (np.arange(1000) + 0.5) / 1000
     logit = np.log(ranks / (1 - ranks))
@@ -316,7 +329,10 @@ def gpus_by_type(cluster: Cluster) -> dict[str, int]:
 def _assign_gpu_types(
     gpus: Ints, duration: Floats, profile: WorkloadProfile, cluster: Cluster
 ) -> Ints:
-    """Return the GPU type of each job: large enough, with the least work per GPU."""
+    """Return the index of each job's GPU type: large enough, with the least work per GPU.
+
+    The type with the most GPUs if none is large enough. Jobs are assigned in order.
+    """
     counts = list(gpus_by_type(cluster).values())
     if len(counts) == 1:
         return np.zeros(len(gpus), np.int64)
@@ -341,7 +357,8 @@ def _scale_times(
 ) -> float:
     """Return the time span in seconds for the load or days, and round the run times.
 
-    With both load and days, the run times are stretched first.
+    Changes the run times in `jobs`. With both load and days, they are stretched first. With
+    neither, the span follows from the published rate.
     """
     if load is not None and days is not None:
         span_s = max(1.0, round(days * DAY_S))
@@ -364,7 +381,11 @@ def _scale_times(
 
 
 def _draw_limits(duration: Floats, rng: np.random.Generator) -> Floats:
-    """Return a round time limit per job, at least its run time; NaN = no limit."""
+    """Return a round time limit per job, at least its run time; NaN = no limit.
+
+    A multiple of the run time is drawn and rounded up to the next of `LIMITS_S`; a share `NO_LIMIT`
+    has none.
+    """
     share, ratio = np.array(LIMIT_RATIO).T
     requested_s = duration / np.exp(np.interp(rng.random(len(duration)), share, np.log(ratio)))
     ladder = np.array(LIMITS_S, np.float64)
@@ -375,7 +396,10 @@ def _draw_limits(duration: Floats, rng: np.random.Generator) -> Floats:
 def _jobs_frame(
     profile: WorkloadProfile, jobs: Jobs, submit: Floats, cluster: Cluster, rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Return the table of jobs with users, VCs, states, types and limits."""
+    """Return the table of jobs with users, VCs, states, types and limits.
+
+    Draws a VC per user and a limit per job; models and batch sizes if the profile has them.
+    """
     job_count = len(submit)
     user = jobs["user"].astype(np.int64)
     weights = np.array(list(profile.vcs.values()), np.float64)
@@ -403,7 +427,10 @@ def _jobs_frame(
 def _draw_models(
     profile: WorkloadProfile, jobs: Jobs, rng: np.random.Generator
 ) -> dict[str, object]:
-    """Return model and batch size per job: mostly the user's favorite that fits its GPUs."""
+    """Return model and batch size per job: mostly the user's favorite that fits its GPUs.
+
+    Other jobs draw any model that fits. The batch size is drawn from those of the model.
+    """
     assert profile.models
     names = list(profile.models)
     max_gpus = np.array([limit for _, limit in profile.models.values()])
@@ -455,7 +482,10 @@ def draw_arrivals(
 
 
 def _hourly_intensity(profile: WorkloadProfile, hours: int, rng: np.random.Generator) -> Floats:
-    """Return the relative submission rate of each hour."""
+    """Return the relative submission rate of each hour.
+
+    Hour of the day times lognormal noise, scaled to the weekday's mean within each day.
+    """
     length = -(-hours // 24) * 24
     noise = np.empty(length)
     level = 0.0

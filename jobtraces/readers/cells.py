@@ -94,7 +94,7 @@ def clean_text(values: pd.Series) -> pd.Series:
 
 
 def clean_names(values: pd.Series) -> pd.Series:
-    """Return ids and names as `text`; ``123.0`` from a spreadsheet becomes ``123``."""
+    """Return ids and names as cleaned text; ``123.0`` from a spreadsheet becomes ``123``."""
     stripped = clean_text(values)
     if not pc.any(pc.match_substring(pa.array(stripped, pa.large_string()), ".0")).as_py():
         return stripped
@@ -140,7 +140,7 @@ def booleans(values: pd.Series) -> pd.Series:
 
 
 def map_distinct(values: pd.Series, parse: Callable[[str], float]) -> pd.Series:
-    """Return a parser's result per cell; it is called once per distinct text."""
+    """Return a parser's result per cell, NaN if missing; it is called once per distinct text."""
     codes, distinct = pd.factorize(values)
     parsed = np.fromiter((parse(str(value)) for value in distinct), np.float64, len(distinct))
     return pd.Series(np.append(parsed, np.nan)[codes], index=values.index)
@@ -154,6 +154,9 @@ def instants(
     not_before: pd.Series | None = None,
 ) -> Instants:
     """Return numeric seconds, or ISO times with or without an offset, as instants.
+
+    Text is read as numbers if at least half of the present cells are numbers, else as ISO times;
+    cells of the other kind become NaN.
 
     Parameters
     ----------
@@ -204,7 +207,7 @@ def instants(
 
 
 def is_unix(seconds: pd.Series) -> bool:
-    """Return whether all values are Unix seconds between the years 2000 and 2100."""
+    """Return whether there are values and all are Unix seconds of the years 2000 to 2100."""
     present = seconds.dropna()
     return bool(len(present)) and bool(present.between(*UNIX_TIMES).all())
 
@@ -234,7 +237,11 @@ def _instants_with_offset(moments: pd.Series) -> Instants:
 
 
 def _local_instants(moments: pd.Series, zone: str, not_before: pd.Series | None) -> Instants:
-    """Return instants from local times of a zone; times in clock changes are ambiguous."""
+    """Return instants from local times of a zone; times within clock changes are doubtful.
+
+    A time that occurs twice is the earlier instant, or the later one if the earlier is before
+    `not_before`; a time that never occurs is moved to the end of the gap.
+    """
     earlier = moments.dt.tz_localize(
         zone, ambiguous=np.ones(len(moments), bool), nonexistent="shift_forward"
     )
@@ -276,7 +283,11 @@ class ColumnName:
 
 @cache
 def parse_column_name(column: str) -> ColumnName:
-    """Return the parts of a column name: ``Dauer (h)`` is ``dauer`` in hours."""
+    """Return the parts of a column name: ``Dauer (h)`` is ``dauer`` in hours.
+
+    The unit is a text in brackets, the last word, or a suffix. Forms without the unit score 3,
+    shorter forms without filler words 2.
+    """
     units = words_by_form("units")
     in_brackets = [bare_name(text) for text in _BRACKETS.findall(column)]
     unit = next((units[text][0] for text in in_brackets if text in units), "")
@@ -307,7 +318,10 @@ def parse_column_name(column: str) -> ColumnName:
 
 
 def _without_fillers(form: str) -> set[str]:
-    """Return the shorter forms of a name, without filler words at its ends."""
+    """Return the shorter forms of a name, without filler words at its ends.
+
+    Single characters and the words time and timestamp are left out.
+    """
     results: set[str] = set()
     queue = [form]
     prefixes, suffixes = (
@@ -357,7 +371,8 @@ _DATE_PARTS: Final = ("a", "sign", "b", "c", "half", "hour", "minute", "second",
 def convert_dates(frame: pd.DataFrame, pattern: str) -> pd.DataFrame:
     """Return a table with all columns of dates in a pattern converted to instants.
 
-    Cells of these columns that do not match the pattern become NaT.
+    A text column is converted if at least half of its present cells match the pattern; its other
+    cells become NaT. No column is converted if the pattern is "".
     """
     converted = {}
     for column, values in frame.items() if pattern else ():
@@ -395,7 +410,11 @@ class ColumnKinds:
 
 
 def column_kinds(values: pd.Series) -> ColumnKinds:
-    """Return the kinds of values in a column, typed or text."""
+    """Return the kinds of values in a column, typed or text.
+
+    Text is of a kind if at least half of its present cells can be read as it; numbers exclude the
+    other kinds.
+    """
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         return ColumnKinds(False, True, False, False, values.nunique(), not values.notna().any())
     if pd.api.types.is_numeric_dtype(values.dtype):
@@ -495,7 +514,7 @@ def durations_s(cells: pd.Series, clock: str) -> pd.Series:
 
 
 def _duration_s(cell: str, clock: str) -> float:
-    """Return one duration in seconds: a clock, ISO 8601, or numbers with units."""
+    """Return one duration in seconds: a clock, ISO 8601, or numbers with units; else NaN."""
     match = _CLOCK.fullmatch(cell)
     if match:
         days, first, second, third = match.groups()
@@ -544,7 +563,10 @@ def gpu_counts(cells: pd.Series) -> pd.Series:
 
 
 def _tres_gpus(resources: str) -> float:
-    """Return the GPUs in a Slurm TRES string: the untyped total, else the sum of types."""
+    """Return the GPUs in a Slurm TRES string: the untyped total, else the sum of types.
+
+    NaN if it names no GPUs.
+    """
     total = re.search(r"(?:^|,)gres/gpu=(\d+(?:\.\d+)?)", resources)
     if total:
         return float(total[1])
@@ -553,7 +575,11 @@ def _tres_gpus(resources: str) -> float:
 
 
 def _gres_gpus(resources: str) -> float:
-    """Return the GPUs in a Slurm GRES string such as ``hbm:0,gpu:P100:2(IDX:0-1)``."""
+    """Return the GPUs in a Slurm GRES string such as ``hbm:0,gpu:P100:2(IDX:0-1)``.
+
+    The counts of all GPU entries are summed; an entry without a count is one GPU. NaN without
+    entries.
+    """
     counts = re.findall(
         r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(]+)?:(\d+)", re.sub(r"\([^)]*\)", "", resources)
     )
@@ -593,7 +619,7 @@ class Dates:
 
     @classmethod
     def split(cls, cells: pd.Series) -> Dates:
-        """Return a column of dates, split into parts."""
+        """Return a column of dates, split into parts; names of months become numbers."""
         has_month_name = cells.str.contains(r"[A-Za-z]{3}", regex=True) & (
             cells.str.len() <= _MAX_DATE_CHARS
         )
@@ -612,12 +638,18 @@ class Dates:
 
     @property
     def ambiguous(self) -> pd.DataFrame:
-        """First two numbers of dates with an unclear order of day and month."""
+        """First two numbers (a, b) of dates with an unclear order of day and month.
+
+        Dates that start with the year, or are separated by dots, are left out.
+        """
         parts = self.parts[(self.parts["a"].str.len() <= 2) & (self.parts["sign"] != ".")]
         return parts[["a", "b"]].astype(np.float64)
 
     def orders(self) -> tuple[str, ...]:
-        """Return which of "day" and "month" can come first in all unclear dates."""
+        """Return which of "day" and "month" can come first in all unclear dates.
+
+        Both if there are no unclear dates; none if the dates contradict each other.
+        """
         parts = self.ambiguous
         return tuple(
             order
@@ -626,7 +658,7 @@ class Dates:
         )
 
     def moments(self, order: str) -> pd.Series:
-        """Return datetime64 values without time zone; those with an offset in UTC.
+        """Return datetime64 values without time zone, NaT if invalid; those with an offset in UTC.
 
         Parameters
         ----------
@@ -670,7 +702,7 @@ class Dates:
 
 
 def _offset_s(offsets: pd.Series) -> pd.Series:
-    """Return UTC offsets such as ``+05:30`` in seconds."""
+    """Return UTC offsets such as ``+05:30`` in seconds, 0 for other texts."""
 
     def seconds(offset: str) -> float:
         """Return one UTC offset in seconds."""
@@ -693,7 +725,10 @@ _MONTH_DAY: Final = re.compile(r"([^\W\d_]{3,10})\.?[ \-]+(\d{1,2}),?[ \-]+(\d{4
 
 
 def _month_as_number(cell: str) -> str:
-    """Return a date with a month name as an ISO date: ``2 Mar 2026`` -> ``2026-03-02``."""
+    """Return a date with a month name as an ISO date: ``2 Mar 2026`` -> ``2026-03-02``.
+
+    Text before the date is dropped and text after it is kept. Other cells are returned unchanged.
+    """
     match = _DAY_MONTH.search(cell)
     if match:
         day, name, year = match.groups()

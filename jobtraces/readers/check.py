@@ -69,7 +69,7 @@ def check_jobs(draft: Draft) -> Draft:
         jobs, far, "the submission is decades away from most others", jobs["submit_time_s"]
     )
     jobs = _handle_unended(jobs, review, options)
-    jobs = plausible.check_sizes(jobs, draft, review)
+    jobs = plausible.check_counts_and_names(jobs, draft, review)
     if options.cpu_jobs == "drop":
         jobs = report.drop(jobs, jobs["num_gpus"] == 0, "no GPU: a CPU job")
     jobs = plausible.check_jobs_together(jobs, draft.attempts, review)
@@ -86,7 +86,10 @@ def check_jobs(draft: Draft) -> Draft:
 
 
 def import_jobs(draft: Draft) -> Import:
-    """Return the trace of a checked draft with the report on how it was read."""
+    """Return the trace of a checked draft with the report on how it was read.
+
+    Instants are shifted so that the first submission is 0; empty optional columns are left out.
+    """
     jobs, report = draft.jobs, draft.report
     zero = float(jobs["submit_time_s"].min())
     times = {column: jobs[column] - zero for column in INSTANTS if column in jobs}
@@ -130,7 +133,7 @@ def import_jobs(draft: Draft) -> Import:
 
 
 def _unended_jobs(report: Report, zero_s: float) -> pd.DataFrame:
-    """Return the jobs dropped because they had not ended, on the clock of the trace."""
+    """Return the jobs dropped as running or pending, with `state`, on the trace's clock."""
     if not report.unended:
         return pd.DataFrame()
     jobs = pd.concat(report.unended).sort_index()
@@ -146,7 +149,9 @@ def handle_unfinished(
     report: Report,
     options: ReadOptions,
 ) -> pd.DataFrame:
-    """Drop jobs that are still running, or cut them at the time they had run.
+    """Return jobs with running ones dropped, or cut at the time they had run.
+
+    To cut, running jobs with an unknown time are dropped, and a column `status` is set to "cut".
 
     Parameters
     ----------
@@ -218,7 +223,10 @@ def _refuse_milliseconds(submit_s: pd.Series, name: str) -> None:
 
 
 def _drop_headers(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
-    """Drop rows that repeat the header, as in concatenated files."""
+    """Drop rows that repeat the header, as in concatenated files.
+
+    They have no readable submission, and the required cells are the names of their columns.
+    """
     is_unreadable = jobs["submit_time_s"].isna()
     cells = [draft.raw[column] for column in FACT_NAMES if column in draft.raw]
     if len(cells) < 2 or not is_unreadable.any():
@@ -240,7 +248,11 @@ def _drop_headers(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
 def _convert_spreadsheet_dates(
     jobs: pd.DataFrame, draft: Draft, review: plausible.DataReview
 ) -> tuple[pd.DataFrame, Draft]:
-    """Ask whether times are spreadsheet dates (days since 1900), and convert them."""
+    """Ask if numeric times may be spreadsheet dates; if they are, convert them to Unix time.
+
+    Asks only if all submissions are between 43,000 and 55,000 (days since 1900), are not yet dates,
+    and the user set no unit. Otherwise jobs and draft are returned unchanged.
+    """
     submit, options = jobs["submit_time_s"], draft.options
     if draft.calendar or options.time_unit or len(submit) < 2:
         return jobs, draft
@@ -281,7 +293,10 @@ def _drop_unreadable(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
 def _drop(
     jobs: pd.DataFrame, is_bad: pd.Series, reason: str, column: str, draft: Draft
 ) -> pd.DataFrame:
-    """Drop rows with their source cells as details, which are fetched only if needed."""
+    """Drop bad rows, with the source cells of a column as details in the report.
+
+    The source cells are fetched only if there are bad rows.
+    """
     if not is_bad.any():
         return jobs
     return draft.report.drop(jobs, is_bad, reason, draft.raw.get(column, jobs[column]))
@@ -300,7 +315,7 @@ def _drop_impossible(jobs: pd.DataFrame, draft: Draft) -> pd.DataFrame:
 def _handle_unended(
     jobs: pd.DataFrame, review: plausible.DataReview, options: ReadOptions
 ) -> pd.DataFrame:
-    """Drop or cut jobs that had not ended."""
+    """Drop pending jobs, and drop or cut running ones; ask or warn if there are many."""
     report = review.report
     is_running, is_pending = plausible.find_unended(jobs)
     jobs = report.drop(jobs, is_pending, PENDING, "")
@@ -315,7 +330,10 @@ def _handle_unended(
 
 
 def _review_gpu_fractions(jobs: pd.DataFrame, review: plausible.DataReview) -> pd.DataFrame:
-    """Report the work added by rounding up fractions of a GPU, and ask if it is much."""
+    """Report the work added by rounding GPU fractions up; if much, ask to drop such jobs.
+
+    Returns the jobs unrounded.
+    """
     before, after = (
         _total_gpu_s(jobs, jobs["num_gpus"]),
         _total_gpu_s(jobs, np.ceil(jobs["num_gpus"])),
@@ -345,7 +363,7 @@ def _total_gpu_s(jobs: pd.DataFrame, gpus: pd.Series) -> float:
 
 
 def _round_gpus(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
-    """Return jobs with whole GPU counts: minima rounded up, maxima rounded down."""
+    """Return jobs with whole GPU counts: requests and minima rounded up, maxima down."""
     for column in ("num_gpus", "min_gpus", "max_gpus"):
         if column not in jobs:
             continue
@@ -373,7 +391,11 @@ def _change_text(before: float, after: float) -> str:
 
 
 def _repair_values(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
-    """Return jobs with repaired values: zero durations, bad optional numbers, early starts."""
+    """Return jobs with repaired values: zero durations, bad optional numbers, early starts.
+
+    A duration of 0 becomes 1 s, an optional number that is negative or infinite becomes missing,
+    and a start before the submission is moved to it. All changes are reported.
+    """
     is_zero = jobs["duration_s"] == 0
     report.alter(jobs, is_zero, "the duration is 0: set to 1 s")
     jobs = jobs.assign(duration_s=jobs["duration_s"].where(~is_zero, 1.0))
@@ -404,7 +426,11 @@ def _repair_values(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
 
 
 def _repair_scaling(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
-    """Return jobs with repaired scaling columns: values in bounds, ranges in order."""
+    """Return jobs with repaired scaling columns: values in bounds, ranges in order.
+
+    Values out of bounds and both ends of a crossed range become missing; `min_gpus` and `max_gpus`
+    are clipped to include the request. All changes are reported.
+    """
     for column, (minimum, maximum) in BOUNDS.items():
         if column in jobs:
             values = jobs[column]
@@ -444,7 +470,11 @@ def _repair_scaling(jobs: pd.DataFrame, report: Report) -> pd.DataFrame:
 def _resolve_repeated_ids(
     jobs: pd.DataFrame, review: plausible.DataReview, repeat: bool
 ) -> pd.DataFrame:
-    """Return jobs with unique ids: repeats are dropped or renamed."""
+    """Return jobs with unique ids: repeats are dropped or renamed.
+
+    Repeats are renamed if the source repeats ids (`repeat`), or if the ids are rounded and the user
+    answers that they are different jobs.
+    """
     report, is_repeat = review.report, mark_repeated_ids(jobs["job_id"])
     if not is_repeat.any():
         return jobs
@@ -471,7 +501,7 @@ _ADVICE: Final = {
 
 
 def _no_jobs_text(report: Report, name: str) -> str:
-    """Return the message for a file without usable rows."""
+    """Return the message for a file without usable rows: main reason and advice."""
     counts = (
         pd.concat(report.parts)["reason"].value_counts() if report.parts else pd.Series(dtype=int)
     )

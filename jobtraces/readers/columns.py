@@ -134,6 +134,8 @@ def factor_column(present: Iterable[str], kind: str, table: pd.DataFrame | None 
     """Return the column that multiplies the GPU count, such as "nodes", or "".
 
     Kinds: "nodes", "workers", "per_node" and "per_worker".
+
+    With a table, the column must hold numbers.
     """
     names = {bare_name(name) for name in load_words()["factors"][kind]}
     for source in present:
@@ -154,7 +156,7 @@ def _gpu_product(present: list[str], used_sources: set[str]) -> dict[str, str]:
 
 
 def can_be(native: str, source: str, column: ColumnKinds) -> bool:
-    """Return whether the cells of a column can be values of a native column."""
+    """Return whether the cells of a column can be values of a native column; True if empty."""
     kinds = {
         **dict.fromkeys(INSTANTS, column.moments),
         **dict.fromkeys(DURATION_COLUMNS, column.lengths),
@@ -206,6 +208,8 @@ def is_table(sample: Sample) -> bool:
 def load_table(content: Content, options: ReadOptions) -> Draft:
     """Read a table with guessed columns, or columns mapped by the user.
 
+    Columns of dates in the user's pattern are converted.
+
     Raises
     ------
     OpenQuestionError
@@ -238,7 +242,10 @@ def load_table(content: Content, options: ReadOptions) -> Draft:
 
 
 def sample_rows(content: Content, options: ReadOptions) -> pd.DataFrame:
-    """Return the first rows of a table and a sample of all rows, as written."""
+    """Return the first rows of a table and a sample of all rows, as written.
+
+    The sample has up to about 2,000 lines at even distances in the file; none of a Parquet file.
+    """
     if content.sample.kind == "parquet":
         return parquet_head(content, options, SAMPLE_ROWS)
     data = content.data
@@ -264,7 +271,16 @@ def sample_rows(content: Content, options: ReadOptions) -> pd.DataFrame:
 def _plan_columns(
     head: pd.DataFrame, name: str, report: Report, options: ReadOptions
 ) -> ColumnPlan:
-    """Return the source of each native column, after asking about missing ones."""
+    """Return the source of each native column, after asking about missing ones.
+
+    Also asks about GPUs per node or worker, and reports the sources. Submissions that are the
+    starts, and durations that include waits, become flags of the plan.
+
+    Raises
+    ------
+    TraceError
+        If the table has no header, or a required column no possible source.
+    """
     mapping = guess_mapping(head, options.mapping)
     missing_natives = missing(mapping)
     if missing_natives and any(_is_number(str(column)) for column in head):
@@ -320,7 +336,15 @@ def _ask_columns(
     report: Report,
     options: ReadOptions,
 ) -> None:
-    """Add the answered or default sources of missing columns to a mapping."""
+    """Add the answered or default sources of missing columns to a mapping.
+
+    Raises
+    ------
+    OpenQuestionError
+        If questions have neither an answer nor a default.
+    TraceError
+        If no column can be the source.
+    """
     unanswered = []
     for native in missing_natives:
         question = _column_question(native, head, mapping)
@@ -335,7 +359,10 @@ def _ask_columns(
 
 
 def _column_question(native: str, head: pd.DataFrame, mapping: Mapping[str, str]) -> Question:
-    """Return the question which column holds a required fact."""
+    """Return the question which column holds a required fact.
+
+    Without any candidate it has no options, and its text is an error message.
+    """
     columns = ", ".join(map(str, head.columns[:20]))
     advice = ", or two for start and end" if native == "duration_s" else ""
     text = (
@@ -383,7 +410,11 @@ def _no_header_text(head: pd.DataFrame, name: str) -> str:
 def _gpu_source(
     head: pd.DataFrame, mapping: Mapping[str, str], report: Report, options: ReadOptions
 ) -> str:
-    """Return the source of GPU counts, after asking if they are per node or worker."""
+    """Return the source of GPU counts: a column, or its product with nodes or workers.
+
+    Asks whether the column counts GPUs of the whole job, unless its name or another column shows
+    it.
+    """
     source = mapping["num_gpus"]
     counts = _parse_gpu_counts(clean_text(head[source]))
     if "total" in source:
@@ -422,7 +453,7 @@ def _gpu_source(
 
 
 def _parse_gpu_counts(cells: pd.Series) -> pd.Series:
-    """Return GPU counts, as plain numbers or in a notation."""
+    """Return GPU counts, as plain numbers or in a notation such as ``gpu:4``; else NaN."""
     counts = localized_numbers(cells)
     return counts.where(counts.notna() | (cells == ""), gpu_counts(cells))
 
@@ -431,7 +462,7 @@ TABLE: Final = Format("table", "Any table, columns mapped", load_table)
 
 
 def is_native(sample: Sample) -> bool:
-    """Return whether a table has the native columns."""
+    """Return whether a file is Parquet or its header has the required native columns."""
     return sample.kind == "parquet" or set(REQUIRED[1:]) <= sample.keys
 
 

@@ -29,7 +29,10 @@ _MIN_PAIRS: Final = 4
 
 
 def cell_text(value: Any) -> str:
-    """Return a workbook cell as unambiguous text."""
+    """Return a cell as text: timedeltas as ``hh:mm:ss``, whole floats as integers.
+
+    None and NaT become "".
+    """
     if value is None or value is pd.NaT:
         return ""
     if isinstance(value, timedelta):
@@ -145,7 +148,10 @@ def _split_records(text: str, key: str) -> list[str]:
 
 
 def _list_key(text: str) -> str | None:
-    """Return the key of the only list of objects; "" = the JSON is the list, or lines."""
+    """Return the key of the only list of objects; "" = the JSON is the list, or lines.
+
+    None if there is no such list, or more than one.
+    """
     stripped = text.lstrip()
     if stripped[:1] == "[":
         return "" if stripped[1:].lstrip()[:1] == "{" else None
@@ -169,7 +175,7 @@ def _list_key(text: str) -> str | None:
 
 
 def _flatten(row: Any, prefix: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, text) of a nested object."""
+    """Yield (dotted key, text) of a nested object; lists, and deep objects, as JSON text."""
     if not isinstance(row, Mapping):
         return
     for key, value in row.items():
@@ -198,7 +204,7 @@ class Sample:
     cells : tuple of str
         Stripped fields of the first line of a text table.
     keys : frozenset of str
-        For a text table, the `plain` names in its first line; for JSON, all keys in the sample.
+        For a text table, the plain names in its first line; for JSON, all keys in the sample.
     head : str
         First characters of a text or JSON.
     """
@@ -229,7 +235,11 @@ def make_distinct(names: Iterable[str]) -> list[str]:
 
 
 def sample_of(head: str) -> Sample:
-    """Return the sample of a text from its first characters."""
+    """Return the sample of a text from its first characters.
+
+    It is JSON if it starts with a bracket or brace, else a table with the delimiter of its first
+    line.
+    """
     stripped = head.lstrip("\r\n ")
     if stripped[:1] in ("[", "{"):
         keys = frozenset(re.findall(r'"(\w+)"\s*:', stripped))
@@ -311,7 +321,7 @@ class Content:
         return sample_of(self.head)
 
     def parts(self) -> Iterator[str]:
-        """Yield the decoded content in pieces."""
+        """Yield the decoded content in parts of up to `PART` characters."""
         with self.stream("") as stream:
             while part := stream.read(PART):
                 yield part
@@ -349,7 +359,7 @@ class _ChainedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill the buffer from the pieces; return the number of bytes read."""
+        """Copy bytes of the first unread part into the buffer; return the count, 0 at the end."""
         target = memoryview(buffer)
         while self._parts:
             part = self._parts[0]
@@ -363,7 +373,10 @@ class _ChainedStream(io.RawIOBase):
 
 
 def as_delimited(content: Content) -> Content:
-    """Return fixed-width text or ``Key=value`` records as a table."""
+    """Return fixed-width text or ``Key=value`` records as a table; other text unchanged.
+
+    Adds a note on the layout, and a warning about truncated cells.
+    """
     if key := records_key(content.head):
         note = "Key=value records are read as rows of a table."
         data = records_as_table(content.text, key)

@@ -50,7 +50,10 @@ class Report:
     def drop(
         self, jobs: pd.DataFrame, is_bad: pd.Series, reason: str, detail: pd.Series | str = ""
     ) -> pd.DataFrame:
-        """Record the rows where `is_bad` as dropped, and return the other rows."""
+        """Record the rows where `is_bad` as dropped, and return the other rows.
+
+        Rows with the reason `RUNNING` or `PENDING` are also added to `unended`.
+        """
         if not is_bad.any():
             return jobs
         self._record("dropped", jobs, is_bad, reason, detail)
@@ -71,12 +74,14 @@ class Report:
         self._record("merged", jobs, is_repeat, reason, "")
 
     def guess(self, sentence: str) -> None:
-        """Record an assumption that the user may want to correct."""
+        """Record an assumption that the user may want to correct, unless it is recorded."""
         if sentence not in self.guesses:
             self.guesses.append(sentence)
 
     def ask(self, question: Question, answers: Mapping[str, str]) -> str:
         """Return the answer to a question, or its default; the question then stays open.
+
+        An open question is added to `questions`.
 
         Raises
         ------
@@ -88,7 +93,7 @@ class Report:
         return self._checked_answer(question, answers)
 
     def ask_optional(self, question: Question, answers: Mapping[str, str]) -> str:
-        """Return the answer to an optional question, or its default.
+        """Add an optional question to `offers`, and return its answer or its default.
 
         Raises
         ------
@@ -99,7 +104,7 @@ class Report:
         return self._checked_answer(question, answers)
 
     def _checked_answer(self, question: Question, answers: Mapping[str, str]) -> str:
-        """Return the user's answer after checking it, or the default."""
+        """Return the user's answer after checking and recording it, or the default."""
         answer = answers.get(question.id, question.default)
         if question.id in answers and not question.takes(answer):
             raise ParameterError(
@@ -110,7 +115,10 @@ class Report:
         return answer
 
     def issues(self, used: pd.Index) -> pd.DataFrame:
-        """Return one line per dropped row and per alteration of a used row, in source order."""
+        """Return one line per dropped or merged row and per alteration of a used row.
+
+        Lines are in source order, with the columns `ISSUE_COLUMNS`.
+        """
         if not self.parts:
             return pd.DataFrame(
                 {
@@ -126,7 +134,10 @@ class Report:
     def _record(
         self, action: str, jobs: pd.DataFrame, rows: pd.Series, reason: str, detail: pd.Series | str
     ) -> None:
-        """Record an action on some rows, with its reason and details."""
+        """Add a table of the rows with an action, its reason and details to `parts`.
+
+        Details are cut to 200 characters.
+        """
         index = jobs.index[rows.to_numpy()]
         ids = jobs.loc[index, "job_id"] if "job_id" in jobs else pd.Series("", index=index)
         cells = (
@@ -224,7 +235,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Draft:
-    """A trace between the reading steps `recognize`, `read_columns`, `check`, `import_jobs`.
+    """A trace between the reading steps `recognize`, `read_columns`, `check_jobs`, `import_jobs`.
 
     Parameters
     ----------

@@ -123,7 +123,15 @@ def open_source(source: Path | bytes, name: str, options: ReadOptions) -> Conten
 
 
 def _choose_sheet(sheets: Mapping[str, bytes], name: str, options: ReadOptions) -> Content:
-    """Return the sheet of a workbook with the jobs: the first, unless the user chose one."""
+    """Return the sheet of a workbook with the jobs: the first, unless the user chose one.
+
+    With several sheets it has a note and, without an answer, the open question.
+
+    Raises
+    ------
+    ParameterError
+        If the chosen sheet does not exist.
+    """
     first = next(iter(sheets))
     chosen = options.answers.get(SHEET, first)
     question = Question(
@@ -204,7 +212,13 @@ def open_all(source: FileSource, name: str, options: ReadOptions) -> list[Conten
 def _open_members(
     archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], name: str, options: ReadOptions
 ) -> list[Content]:
-    """Open every member of a zip archive."""
+    """Unpack and open every member of a zip archive.
+
+    Raises
+    ------
+    TraceError
+        If there are too many members, one is an archive, or the size limit is exceeded.
+    """
     if len(members) > MAX_FILES:
         raise TraceError(
             f"{name}: the zip archive holds {len(members)} files, more than {MAX_FILES}. Pack"
@@ -285,7 +299,16 @@ def _refuse_foreign(data: bytes, name: str) -> None:
 
 
 def _detect_encoding(data: bytes, name: str) -> tuple[bytes, str, tuple[str, ...]]:
-    """Return decodable bytes, their encoding, and notes about it."""
+    """Return decodable bytes, their encoding, and notes about it.
+
+    UTF-16 and Chinese or Japanese text is converted to UTF-8; other text that is not UTF-8 is
+    Latin-1.
+
+    Raises
+    ------
+    TraceError
+        If it is not text.
+    """
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return (
             data.decode("utf-16", "replace").encode("utf-8"),
@@ -377,7 +400,7 @@ def _skip_lines(data: bytes, lines: int) -> bytes:
 
 MAX_EXPANSION: Final = 200
 MIN_CHECKED_BYTES: Final = 10_000_000
-"""Largest unpacked size relative to the archive, checked above `DENSEST_BYTES`."""
+"""Largest unpacked size relative to the archive, checked above `MIN_CHECKED_BYTES`."""
 ARCHIVE_ERRORS: Final = (
     OSError,
     EOFError,
@@ -442,7 +465,7 @@ def open_zip(data: bytes, name: str) -> zipfile.ZipFile:
     TraceError
         If a member uses a compression method whose memory use cannot be bounded.
     BaseException
-        One of `DAMAGED` if the archive is damaged.
+        One of `ARCHIVE_ERRORS` if the archive is damaged.
     """
     archive = zipfile.ZipFile(io.BytesIO(data))
     if any(item.compress_type not in _PACKED for item in archive.infolist()):
@@ -462,7 +485,10 @@ def archive_error(name: str, error: BaseException) -> TraceError:
 
 
 def archive_files(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return the files in an archive; an Office document counts as one file."""
+    """Return the files in an archive; an Office document counts as one file.
+
+    Folders and the extra files of macOS are left out.
+    """
     members = [
         item
         for item in archive.infolist()
@@ -583,7 +609,15 @@ def feather_as_parquet(data: bytes, name: str) -> bytes:
 
 
 def _parse_sandboxed(name: str, kind: str, work: Any, data: bytes) -> Any:
-    """Run a parser on a file in a sandboxed process, and report its failures."""
+    """Return the result of a parser on a file, called in a sandboxed process.
+
+    A result that is a text is the parser's error.
+
+    Raises
+    ------
+    TraceError
+        If the parser fails or exceeds a limit.
+    """
     try:
         result = run_limited(work, data)
     except SandboxError as error:
@@ -597,7 +631,10 @@ def _parse_sandboxed(name: str, kind: str, work: Any, data: bytes) -> Any:
 
 
 def _sheet_tables(data: bytes) -> dict[str, bytes] | str:
-    """Return sheet name -> CSV, or the text of an error."""
+    """Return sheet name -> CSV of the tables in a workbook, or the text of an error.
+
+    Blank rows and columns are dropped; sheets with less than two rows or columns are left out.
+    """
     try:
         frames: dict[str, pd.DataFrame] = pd.read_excel(
             io.BytesIO(data),
@@ -634,6 +671,6 @@ def _arrow_as_parquet(data: bytes) -> bytes | str:
 
 
 def _error_text(error: BaseException) -> str:
-    """Return the text of an error on one line, shortened."""
+    """Return the text of an error on one line of up to 120 characters."""
     printable = "".join(letter if letter.isprintable() else " " for letter in str(error))
     return " ".join(printable.split())[:120] or type(error).__name__

@@ -40,7 +40,7 @@ def fingerprint_of(sample: Sample, columns: Iterable[str], key: str) -> str:
 
 
 def _first_paths(head: str, key: str) -> set[str]:
-    """Return the key paths of the first items in the sample."""
+    """Return the key paths of up to 100 first items of a JSON text, which may end early."""
     paths: set[str] = set()
     try:
         for _, value in islice(read_items(head, key, ""), _ITEMS):

@@ -47,7 +47,11 @@ class _Window:
         self.text, self.before, self.place, self._more = "", 0, 0, True
 
     def skip(self, at: int) -> int:
-        """Return the index of the next non-blank character; earlier text may be released."""
+        """Return the index of the next non-blank character at or after an index.
+
+        Loads text ahead and may release earlier text, so the result may be less than `at`. At the
+        end of the text it is its length.
+        """
         while True:
             while self._more and len(self.text) - at < LOOK_AHEAD:
                 at = self._grow(at)
@@ -61,7 +65,10 @@ class _Window:
         return self.text[at : at + 1]
 
     def decode(self, at: int) -> tuple[Any, int, int]:
-        """Return the JSON value at an index, with the current indices of its start and end."""
+        """Return the JSON value at an index, with the current indices of its start and end.
+
+        Loads more text while the value is truncated.
+        """
         while True:
             self.place = at
             try:
@@ -137,7 +144,8 @@ def _invalid_json_error(error: json.JSONDecodeError, name: str, before: int = 0)
 def first_item_paths(head: str, key: str) -> frozenset[str]:
     """Return the key paths of the first item, and ``path=value`` for short texts.
 
-    For example ``status.phase`` and ``kind=Pod``.
+    For example ``status.phase`` and ``kind=Pod``, up to four levels deep. Empty if there is no
+    item, or if the text ends within it.
     """
     try:
         first = next((value for _, value in read_items(head, key, "")), None)
@@ -183,7 +191,10 @@ def keys_in(value: Any, prefix: str = "", depth: int = 0) -> set[str]:
 
 
 def _walk_paths(value: Any, prefix: str, depth: int) -> Iterator[str]:
-    """Yield the key paths of an item, and ``path=value`` for short texts."""
+    """Yield the key paths of an item, and ``path=value`` for texts up to 64 characters.
+
+    Up to four levels deep.
+    """
     if isinstance(value, dict) and depth < 4:
         for key, inner in value.items():
             yield f"{prefix}{key}"
@@ -193,7 +204,7 @@ def _walk_paths(value: Any, prefix: str, depth: int) -> Iterator[str]:
 
 
 def _walk_items(window: _Window, key: str, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield (text, value) of each item; the first character decides the layout."""
+    """Yield (text, value) of each item; the first character and the key decide the layout."""
     at = window.skip(0)
     first = window.char_at(at)
     if first == "[" and not key:
@@ -214,7 +225,13 @@ def _no_list_error(name: str) -> TraceError:
 
 
 def _find_list(window: _Window, at: int, key: str, name: str) -> int:
-    """Return the index of the list under a key of the object at an index."""
+    """Return the index of the list under a key of the object at an index.
+
+    Raises
+    ------
+    TraceError
+        If the object has no list under this key.
+    """
     at = window.skip(at + 1)
     while window.char_at(at) == '"':
         current_key, _, at = window.decode(at)
@@ -236,7 +253,13 @@ def _find_list(window: _Window, at: int, key: str, name: str) -> int:
 
 
 def _array_items(window: _Window, at: int, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield (text, value) of each item of the list at an index."""
+    """Yield (text, value) of each item of the list at an index.
+
+    Raises
+    ------
+    TraceError
+        If the list is empty, or an item is no object or too long.
+    """
     at = window.skip(at + 1)
     if window.char_at(at) == "]":
         raise TraceError(f"{name}: the list of jobs is empty. Choose another file.")
@@ -269,7 +292,7 @@ def _line_items(window: _Window, at: int, name: str) -> Iterator[tuple[str, Any]
 
 
 def _check_item(window: _Window, at: int, end: int, value: Any, name: str) -> tuple[str, Any]:
-    """Return text and value of an item after checking its type and size."""
+    """Return text and value of an item, after checking that it is a short enough object."""
     if not isinstance(value, Mapping):
         raise TraceError(f"{name}: the JSON is not a list of jobs. Choose another file.")
     if end - at > MAX_ITEM_CHARS:

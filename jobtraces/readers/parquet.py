@@ -56,7 +56,7 @@ def read_parquet(
     options : ReadOptions
         Size limits.
     wanted : collection of str
-        `plain` names to read; others are returned empty, to be named without taking memory.
+        Plain names to read; others are returned empty, to be named without taking memory.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def _flat_columns(file: pq.ParquetFile) -> list[tuple[str, str]]:
 
 
 def _flat_arrays(batch: pa.RecordBatch) -> list[pa.Array]:
-    """Return the flat columns of a batch; nested columns of the same name are skipped."""
+    """Return the columns of a batch that are not nested, in order."""
     return [
         batch.column(index) for index, field in enumerate(batch.schema) if not _is_nested(field)
     ]
@@ -227,7 +227,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _refuse_bomb(
     file: pq.ParquetFile, columns: Collection[str], content: Content, options: ReadOptions
 ) -> None:
-    """Raise an error if a file claims too many rows, cells or bytes."""
+    """Raise an error if a file claims too many rows, or selected columns claim too much."""
     meta, name, file_bytes = file.metadata, content.name, content.data
     check_rows(meta.num_rows, name, options)
     check_cell_count(meta.num_rows, len(columns), name, options)
@@ -254,6 +254,11 @@ def _claimed_bytes(data: bytes, columns: Collection[str], name: str) -> int:
     """Return the uncompressed size of some columns, as the file claims it.
 
     Read in a separate process, because Arrow aborts the process if the file is damaged.
+
+    Raises
+    ------
+    TraceError
+        If the file is damaged.
     """
     process = subprocess.run(
         [sys.executable, "-c", _SIZES, *columns], input=data, capture_output=True, check=False
@@ -277,7 +282,13 @@ def _size_error(size: int, name: str, options: ReadOptions) -> TraceError:
 def _read_columns(
     content: Content, keys: list[str], source_names: list[str], options: ReadOptions
 ) -> dict[str, pd.Series]:
-    """Return plain name -> values of some columns, within the size limit."""
+    """Return plain name -> values of some columns, within the size limit.
+
+    Raises
+    ------
+    TraceError
+        If the values exceed the size limit, or a text is too long.
+    """
     texts = [
         field.name
         for field in pq.read_schema(io.BytesIO(content.data))
@@ -299,7 +310,13 @@ def _read_columns(
 
 
 def _measure_bytes(values: pa.Array, column: str, row: int, name: str) -> int:
-    """Return the bytes that values take when decoded, without decoding them."""
+    """Return the bytes that values take when decoded, without decoding them.
+
+    Raises
+    ------
+    TraceError
+        If a text has too many characters.
+    """
     if not pa.types.is_dictionary(values.type) or not _is_text(values.type.value_type):
         return int(values.nbytes)
     lengths = pc.binary_length(values.dictionary).take(values.indices)
@@ -314,7 +331,11 @@ def _measure_bytes(values: pa.Array, column: str, row: int, name: str) -> int:
 
 
 def _simplify(values: pa.Array) -> pa.Array:
-    """Return values of a type that pandas holds without Python objects."""
+    """Return values of a type that pandas holds without Python objects.
+
+    Decimals become floats, durations float seconds, dates timestamps (missing outside the years
+    1700 to 2200), and bytes and times of day text; dictionaries are decoded.
+    """
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_dictionary(kind):
         return _simplify(
@@ -336,7 +357,7 @@ def _simplify(values: pa.Array) -> pa.Array:
 
 
 def _drop_implausible_times(values: pa.Array) -> pa.Array:
-    """Return instants with implausible years as missing."""
+    """Return instants, with those outside the years 1700 to 2200 as missing."""
     counts, (first, last) = (
         values.cast(pa.int64()),
         (int(second * _PER_S[values.type.unit]) for second in PLAUSIBLE_TIMES),
@@ -363,7 +384,7 @@ def _decode_text(values: pa.Array) -> pa.Array:
 
 
 def _to_series(values: pa.ChunkedArray) -> pd.Series:
-    """Return values as a pandas Series."""
+    """Return values as a pandas Series; texts stay Arrow strings."""
     if pa.types.is_large_string(values.type):
         return pd.Series(pd.array(values, dtype=TEXT))
     return pd.Series(values.to_pandas())

@@ -65,7 +65,10 @@ class DataReview:
     answers: Mapping[str, str]
 
     def ask(self, key: str, text: str, keep_text: str = KEEP_TEXT, **options: str) -> str:
-        """Return the answer to a question; without one, or to keep the data, record a doubt."""
+        """Return the answer to a question; without one, or to keep the data, record a doubt.
+
+        `options` are further answers and their labels; such an answer is recorded as an assumption.
+        """
         answer = self.report.ask(
             Question(key, text, {**options, KEEP: keep_text}, KEEP), self.answers
         )
@@ -91,7 +94,11 @@ class DataReview:
         self.report.doubts.append((key, text))
 
     def warn(self, key: str, text: str, drop_text: str = "") -> bool:
-        """Add a warning, and return whether the user chose to drop the rows concerned."""
+        """Warn, or offer to drop the rows concerned; return whether the user chose to drop.
+
+        The choice to drop is recorded as an assumption instead of a warning. Without `drop_text`
+        there is no choice.
+        """
         if not drop_text:
             self.report.warnings.append(text)
             return False
@@ -104,7 +111,9 @@ class DataReview:
 
 
 def check_units(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.DataFrame:
-    """Ask about units, and about ends before starts; before rows are dropped for their size.
+    """Ask about units of times and durations and ends before starts; return corrected jobs.
+
+    Must be called before rows are dropped for their size.
 
     Parameters
     ----------
@@ -138,7 +147,11 @@ def check_units(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.Data
 
 
 def _check_span(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.DataFrame:
-    """Ask about the unit of times, or rows to drop, if submissions span too many years."""
+    """If submissions span over 5 years, ask for the unit or rows to drop; apply the answer.
+
+    The answer rescales instants, and durations that are spans, or drops the rows more than 2.5
+    years from the median.
+    """
     submit = jobs["submit_time_s"]
     median_s = submit.median()
     # A row decades away from all others is dropped later and does not show the unit.
@@ -176,13 +189,16 @@ def _check_span(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.Data
 
 
 def _durations_are_spans(jobs: pd.DataFrame) -> bool:
-    """Return whether durations are end minus start, hence in the unit of the times."""
+    """Return whether over 90 % of the durations are end minus start, hence in their unit."""
     is_span = np.abs(jobs["duration_s"] - _span_s(jobs)) <= 1e-3
     return bool(is_span.mean() > 0.9)
 
 
 def _check_reversed_times(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
-    """Swap start and end of rows that end before they start, if so answered, or drop them."""
+    """Swap start and end of rows that end before they start, if so answered, or drop them.
+
+    Asks only if more than 1 % of the rows are reversed.
+    """
     span_s = _span_s(jobs)
     is_reversed = span_s < 0
     if not is_reversed.any():
@@ -211,7 +227,11 @@ def _check_reversed_times(jobs: pd.DataFrame, review: DataReview) -> pd.DataFram
 def _check_long_durations(
     jobs: pd.DataFrame, positive: NDArray[np.float64], options: ReadOptions, review: DataReview
 ) -> pd.DataFrame:
-    """Ask about the unit of durations if most are very long; offer to drop the longest."""
+    """Ask about the unit of durations if most are very long; offer to drop the longest.
+
+    Asks if the median is over 60 days, else offers to drop jobs of more than 5 years; returns the
+    jobs with rescaled durations, or without the dropped rows.
+    """
     # Jobs that are dropped for their size do not show the unit.
     positive = positive[positive <= LATEST_S]
     median_s = float(np.median(positive)) if len(positive) else 0.0
@@ -237,7 +257,10 @@ def _check_long_durations(
 
 
 def find_unended(jobs: pd.DataFrame) -> tuple[Mask, Mask]:
-    """Return which jobs were running, and which pending, when the table was written."""
+    """Return which jobs were running, and which pending, when the table was written.
+
+    By the words of `status`; none without this column.
+    """
     if "status" not in jobs:
         no_job = pd.Series(False, index=jobs.index)
         return no_job, no_job
@@ -262,8 +285,13 @@ def check_history(unended: int, review: DataReview) -> None:
         review.warn("open", f"{text}. They are dropped unless you choose to cut them there.")
 
 
-def check_sizes(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.DataFrame:
-    """Ask about GPU counts and about names, before CPU jobs are dropped and GPUs rounded."""
+def check_counts_and_names(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.DataFrame:
+    """Ask about doubtful GPU counts, users and virtual clusters; return the corrected jobs.
+
+    GPU counts may be percentages or CPU cores (then moved to `cpus`); a column of users or virtual
+    clusters with more than 1,000 distinct numbers may be no names (then dropped). Must be called
+    before CPU jobs are dropped and GPUs rounded.
+    """
     gpus = jobs["num_gpus"].to_numpy()
     if len(gpus) >= 20 and ((np.mod(gpus, 5) == 0) & (gpus >= 5)).mean() >= 0.95:
         text = (
@@ -296,6 +324,9 @@ def check_sizes(jobs: pd.DataFrame, draft: Draft, review: DataReview) -> pd.Data
 
 def check_jobs_together(jobs: pd.DataFrame, attempts: bool, review: DataReview) -> pd.DataFrame:
     """Ask and warn about what only all jobs together show, such as gaps and repeats.
+
+    Also asks whether to drop a job with over half of all GPU time. Returns the jobs changed by the
+    answers.
 
     Parameters
     ----------
@@ -330,7 +361,10 @@ def check_jobs_together(jobs: pd.DataFrame, attempts: bool, review: DataReview) 
 
 
 def _check_contradiction(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
-    """Ask which is right if durations differ from the time from start to end."""
+    """Ask which is right if durations differ from the time from start to end.
+
+    Returns the jobs with the times from start to end as durations, if so answered.
+    """
     span_s = _span_s(jobs)
     difference_s = (jobs["duration_s"] - span_s).abs()
     is_different = difference_s > np.maximum(60.0, 0.01 * span_s)
@@ -354,7 +388,11 @@ def _check_contradiction(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame
 
 
 def _check_early_starts(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
-    """Ask or warn about starts before submissions: a shift of time zones, or other times."""
+    """Ask or warn about starts before submissions; shift or ignore starts if so answered.
+
+    Asks if nearly all of them are early by one shift of time zones (starts and ends are then
+    moved), or if over 5 % of all starts are early.
+    """
     if "start_time_s" not in jobs:
         return jobs
     ahead = jobs["submit_time_s"] - jobs["start_time_s"]
@@ -383,7 +421,10 @@ def _check_early_starts(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
 
 
 def _check_gap(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
-    """Ask which part to use if submissions have a gap of half the trace."""
+    """Ask which part of the jobs to keep if a gap fills half the trace; drop the other part.
+
+    Only warns if all jobs are submitted at once.
+    """
     submit = jobs["submit_time_s"].to_numpy()
     gaps = np.diff(submit)
     if (gaps < 0).any():
@@ -419,7 +460,10 @@ def _check_gap(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
 
 
 def _check_repeated_rows(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
-    """Offer to drop rows that repeat the facts of another row."""
+    """Offer to drop rows that repeat the facts of another row; return the rows in use.
+
+    Offers it only if more than 5 % of the rows repeat.
+    """
     facts = ["submit_time_s", "duration_s", "num_gpus"]
     # With equal submissions too few facts are left to tell jobs apart.
     if len(jobs) < 20 or jobs["submit_time_s"].min() == jobs["submit_time_s"].max():
@@ -450,7 +494,11 @@ def _count_repeats(jobs: pd.DataFrame, columns: list[str]) -> int:
 
 
 def _check_shared_values(jobs: pd.DataFrame, review: DataReview) -> pd.DataFrame:
-    """Ask about one duration or GPU count that many jobs share, and warn about a cut-off."""
+    """Ask about a duration or GPU count that jobs share, and warn about a cut-off.
+
+    Asks if over a fifth of the jobs have one duration, or all jobs the same GPU count above 1. The
+    answer may drop the jobs, or set the count to 1.
+    """
     if len(jobs) < 200:
         return jobs
     durations = np.sort(jobs["duration_s"].to_numpy())
@@ -539,13 +587,13 @@ def _span_s(jobs: pd.DataFrame) -> pd.Series:
 
 
 def _shift_times(jobs: pd.DataFrame, seconds: float) -> pd.DataFrame:
-    """Return the jobs with starts and ends shifted by some seconds."""
+    """Return the jobs with starts and ends shifted later by some seconds."""
     columns = [column for column in ("start_time_s", "end_time_s") if column in jobs]
     return jobs.assign(**{column: jobs[column] + seconds for column in columns})
 
 
 def _scale_columns(jobs: pd.DataFrame, columns: tuple[str, ...], factor: float) -> pd.DataFrame:
-    """Return the jobs with some columns multiplied by a factor."""
+    """Return the jobs with some columns, if present, multiplied by a factor."""
     return jobs.assign(**{column: jobs[column] * factor for column in columns if column in jobs})
 
 

@@ -118,7 +118,10 @@ class Rows:
             ) from error
 
     def report(self) -> Report:
-        """Return the report on the rows, after all are read."""
+        """Return the report on the rows, after all are read.
+
+        It has the dropped rows, and notes about an open quote and decimal commas.
+        """
         report = Report(self.read)
         report.guesses.extend(self.content.guesses)
         if self._odd_quote_line:
@@ -147,7 +150,10 @@ class Rows:
         return as_frame(self.table())
 
     def _parse_rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches parsed by Arrow; rows that do not fit follow, parsed one by one."""
+        """Yield batches parsed by Arrow; rows that do not fit follow, parsed one by one.
+
+        Sets `read`, the number of rows without header and blank lines.
+        """
         width = len(self.header)
         # Damage may be in any column.
         columns = list(map(str, range(width) if self.content.damaged else self._selected))
@@ -211,7 +217,7 @@ class Rows:
         return next(csv.reader(text.splitlines(keepends=True), delimiter=self.separator))
 
     def _split_lines(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches of lines split by a regular expression."""
+        """Yield batches of lines split by a regular expression, without blanks and comments."""
         separator = re.compile(self.separator)
         with self.content.stream("\r\n \t", newline=None) as stream:
             lines = (line.strip() for line in stream if not line.startswith(self.comment or "\n"))
@@ -229,7 +235,7 @@ class Rows:
             yield self.read, row
 
     def _fit_rows(self, rows: Iterable[tuple[int, list[str]]]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of rows cut or filled to the width of the header."""
+        """Yield batches of the usable rows, cut or filled to the width of the header."""
         columns = range(len(self.header)) if self.content.damaged else self._selected
         for group in split_into_groups((row for row in rows if self._is_usable(row)), BATCH_ROWS):
             cells = [self._fit_width(row) for _, row in group]
@@ -253,7 +259,11 @@ class Rows:
         return number not in self._dropped
 
     def _fit_width(self, row: list[str]) -> list[str]:
-        """Return a row cut, joined or filled to the width of the header."""
+        """Return a row cut, joined or filled to the width of the header.
+
+        Surplus fields of a log are joined in the overflow column, or the last; of a table they are
+        cut.
+        """
         width, surplus = len(self.header), len(row) - len(self.header)
         if surplus <= 0 or not self.records:
             return [*row[:width], *[""] * -surplus]
@@ -265,7 +275,11 @@ class Rows:
         ]
 
     def _clean_batch(self, batch: pa.RecordBatch, numbers: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the undamaged rows of a batch, in the selected columns."""
+        """Yield a batch in the selected columns, without header and damaged rows.
+
+        Damaged rows are recorded as dropped, cell lengths are checked, and decimal commas become
+        points.
+        """
         is_good = numbers > 0
         if self.content.damaged:
             for column in batch.columns:
@@ -285,7 +299,7 @@ class Rows:
         yield pa.record_batch([pa.array(numbers, pa.int64()), *columns], [ROW, *self.names])
 
     def _check_length(self, name: str, column: pa.Array, numbers: Any) -> None:
-        """Raise an error for a cell that is too long."""
+        """Raise an error for a cell that is too long, unless the table has a single column."""
         # Count characters only if there are enough bytes. A cell that is a whole line has the limit
         # of lines.
         if (
@@ -301,7 +315,7 @@ class Rows:
                 )
 
     def _replace_decimal_commas(self, column: pa.Array) -> pa.Array:
-        """Return a column with decimal commas replaced by points."""
+        """Return a column with decimal commas replaced by points; note whether there are any."""
         # Spreadsheets write semicolons if their decimal sign is a comma.
         pattern = r"^(-?\d+),(\d+)$"
         if not pc.any(pc.match_substring_regex(column, pattern)).as_py():
@@ -351,7 +365,7 @@ def as_frame(table: pa.Table) -> pd.DataFrame:
 
 
 def _next_lines(line: int, count: int, misfit_lines: Sequence[int]) -> Any:
-    """Return the next line numbers after a line, skipping the lines of misfits."""
+    """Return the next `count` line numbers after a line, without the lines of misfits."""
     max_count = count + sum(misfit > line for misfit in misfit_lines)
     lines = np.setdiff1d(
         np.arange(line + 1, line + 1 + max_count), misfit_lines, assume_unique=True
@@ -436,7 +450,7 @@ def read_table(
     options : ReadOptions
         Size limits.
     wanted : collection of str or None
-        `plain` names of the columns to read; None = all. Others are returned empty, to be named
+        Plain names of the columns to read; None = all. Others are returned empty, to be named
         without taking memory.
     as_written : bool
         Whether decimal commas are kept; otherwise they become points in files with semicolons.
@@ -444,7 +458,7 @@ def read_table(
     Returns
     -------
     DataFrame
-        Text cells with `plain` column names, indexed by 1-based row number.
+        Text cells with plain column names, indexed by 1-based row number.
     Report
         Holds the dropped rows: too many fields, or a NUL byte.
 
@@ -508,7 +522,7 @@ def check_rows(rows: int, name: str, options: ReadOptions) -> None:
 
 
 def report_unused_columns(columns: Iterable[str], used: Mapping[str, str], report: Report) -> None:
-    """Add the names of unused columns to the report."""
+    """Add a sentence with the names of up to 20 unused columns to the report."""
     unused = [str(column) for column in columns if column and column not in used.values()]
     if unused:
         report.guess(

@@ -84,8 +84,8 @@ class ColumnTyper:
     ----------
     frame : DataFrame
         The mapped columns as written, indexed by row number.
-    plan : Plan
-        Native column of each source column.
+    plan : ColumnPlan
+        Source column of each native column.
     report : Report
         Report of this import.
     content : Content
@@ -167,7 +167,7 @@ class ColumnTyper:
         return cells.where(~wide, cells.str.normalize("NFKC")) if wide.any() else cells
 
     def _parse_numbers(self, native: str, cells: pd.Series) -> pd.Series:
-        """Return cells as numbers, after finding out which sign is the decimal sign."""
+        """Return cells as numbers; ask if the decimal sign is unclear."""
         decimal = decimal_sign(cells, self._semicolons)
         if decimal == "?":
             example = cells[cells.str.contains("[.,]")].iloc[0]
@@ -194,7 +194,10 @@ class ColumnTyper:
         return localized_numbers(cells, decimal)
 
     def _parse_gpu_counts(self, source: str) -> pd.Series:
-        """Return GPU counts; percentages and notations such as ``4xA100`` are understood."""
+        """Return GPU counts; percentages and notations such as ``4xA100`` are understood.
+
+        Of a product, the counts of both columns are multiplied.
+        """
         counts = pd.Series(1.0, index=self._frame.index)
         for part in split_product(source, self._frame):
             cells = self._text_cells(part)
@@ -208,7 +211,11 @@ class ColumnTyper:
     # Times -------------------------------------------------------------------------------------
 
     def _parse_times(self) -> dict[str, Instants]:
-        """Return native column -> instants of all mapped time columns."""
+        """Return native column -> instants of all mapped time columns.
+
+        Asks about the date order and the zone if needed, and stores the zone for the clock.
+        Optional columns without any instant are left out.
+        """
         natives = [native for native in INSTANTS if native in self._plan.mapping]
         columns = {native: self._frame[self._plan.mapping[native]] for native in natives}
         dates = {
@@ -240,7 +247,13 @@ class ColumnTyper:
         order: str,
         not_before: pd.Series | None,
     ) -> Instants:
-        """Return one time column as instants: dates, or numbers in a unit."""
+        """Return one time column as instants: dates, or numbers in a unit.
+
+        Raises
+        ------
+        TraceError
+            If only some times have a UTC offset.
+        """
         zone, where = self._clock.zone or "UTC", f"{self._name}, column {native}"
         if dates is None and not pd.api.types.is_datetime64_any_dtype(values.dtype):
             values_in_unit = (
@@ -264,7 +277,11 @@ class ColumnTyper:
         return instants(moments, zone, 1.0, where, not_before)
 
     def _time_unit_s(self, native: str, values: pd.Series) -> float:
-        """Return the unit of a column of numeric instants, in seconds."""
+        """Return the unit of a column of numeric instants in seconds; ask if it is unclear.
+
+        From the options, the size of Unix times, or the column's name; seconds if durations have no
+        other unit.
+        """
         options, source = self._options, self._plan.mapping[native]
         if source in self._frame.attrs.get(DURATION_ATTRIBUTE, ()):
             return 1.0
@@ -304,7 +321,10 @@ class ColumnTyper:
         ]
 
     def _date_order(self, dates: Mapping[str, Dates]) -> str:
-        """Return "day" or "month": which comes first in dates that end with the year."""
+        """Return "day" or "month": which comes first in dates that end with the year.
+
+        If the dates allow both, the order that makes the rows ascend; else the user is asked.
+        """
         ambiguous = {
             native: column for native, column in dates.items() if not column.ambiguous.empty
         }
@@ -350,7 +370,7 @@ class ColumnTyper:
         )
 
     def _choose_zone(self, dates: Mapping[str, Dates], columns: Mapping[str, pd.Series]) -> str:
-        """Return the time zone of times without an offset."""
+        """Return the time zone of times without an offset: chosen, UTC if named, or asked."""
         is_naive = any((column.readable & ~column.aware).any() for column in dates.values()) or any(
             pd.api.types.is_datetime64_any_dtype(values.dtype) and values.dt.tz is None
             for values in columns.values()
@@ -375,7 +395,7 @@ class ColumnTyper:
     def _parse_durations(
         self, native: str, source: str, times: Mapping[str, Instants]
     ) -> pd.Series:
-        """Return a column of durations in seconds."""
+        """Return a column of durations in seconds, read as numbers in a unit, clocks or texts."""
         values = self._frame[source]
         if source in self._frame.attrs.get(DURATION_ATTRIBUTE, ()):
             return values.astype(np.float64)
@@ -391,7 +411,11 @@ class ColumnTyper:
     def _clock_format(
         self, native: str, source: str, cells: pd.Series, times: Mapping[str, Instants]
     ) -> str:
-        """Return "m:s" or "h:m": how cells such as ``12:30`` are read."""
+        """Return "m:s" or "h:m": how cells such as ``12:30`` are read.
+
+        "m:s" if any cell has another form; else the one that matches the times from start to end,
+        or that the user answers.
+        """
         is_two_part = cells.str.fullmatch(r"\d+:\d{1,2}")
         if not is_two_part.any() or not (is_two_part | (cells == "")).all():
             return "m:s"
@@ -455,7 +479,11 @@ class ColumnTyper:
     def _add_durations(
         self, jobs: pd.DataFrame, times: Mapping[str, Instants], raw: dict[str, pd.Series]
     ) -> pd.DataFrame:
-        """Return the jobs with durations; computed from start and end where that is better."""
+        """Return the jobs with durations; computed from start and end where that is better.
+
+        Without a duration column, or if the column agrees and the instants are more precise. From
+        submission to end if the plan includes waits.
+        """
         span = _span_s(times)
         if self._plan.includes_wait:
             raw["duration_s"] = raw["end_time_s"]
@@ -474,7 +502,10 @@ class ColumnTyper:
         return jobs
 
     def _translate_status(self, cells: pd.Series) -> pd.Series:
-        """Return status words translated to known outcomes, after asking about unknown words."""
+        """Return status words translated to known outcomes, after asking about unknown words.
+
+        Words that stay unknown are returned in lower case; more than six are not asked about.
+        """
         outcome_of = words_by_form("outcomes")
         counts = cells[cells != ""].value_counts()
         outcomes = {
@@ -510,7 +541,10 @@ def _span_s(times: Mapping[str, Instants]) -> pd.Series:
 
 
 def _durations_match_spans(durations: pd.Series, span: pd.Series) -> bool:
-    """Return whether durations equal the time from start to end, up to rounding."""
+    """Return whether 99 % of durations equal the time from start to end, within 1 % or 60 s.
+
+    False with fewer than three rows to compare.
+    """
     both = pd.DataFrame({"duration": durations, "span": span}).dropna()
     if len(both) < _MIN_ROWS:
         return False
@@ -519,7 +553,7 @@ def _durations_match_spans(durations: pd.Series, span: pd.Series) -> bool:
 
 
 def _likely_unit(values: pd.Series) -> str:
-    """Return the unit that makes durations most plausible."""
+    """Return "s", "ms" or "h": the unit that makes durations most plausible."""
     plausible = values[(values > 0) & (values <= LATEST_S * 1000)]
     if plausible.empty:
         return "s"
@@ -597,7 +631,7 @@ def submission_clock(
 ) -> tuple[bool, str]:
     """Return whether submissions are Unix seconds, and the zone of the first one.
 
-    Assumptions are added to the report.
+    (False, "UTC") for seconds from another zero. Assumptions are added to the report.
     """
     submit = times.get("submit_time_s")
     if submit is None:
@@ -683,7 +717,7 @@ def _read_native_times(
     name: str,
     options: ReadOptions,
 ) -> dict[str, Instants]:
-    """Return native column -> instants of a native table."""
+    """Return native column -> instants of a native table; empty columns are left out."""
     times: dict[str, Instants] = {}
     submitted_s = None
     for native in (column for column in INSTANTS if column in raw):

@@ -101,7 +101,10 @@ JSON_FORMATS: Final = frozenset(
 
 
 def fits_sample(recipe: Recipe, sample: Sample) -> bool:
-    """Return whether the start of a file has every column or key a recipe requires."""
+    """Return whether the start of a file has every column or key a recipe requires.
+
+    A log without a header fits if its first lines have one of the recipe's layouts.
+    """
     if recipe.items is not None:
         # A first item longer than the sample shows only some of its keys.
         paths = first_item_paths(sample.head, recipe.items) or sample.keys
@@ -125,7 +128,10 @@ def fits_sample(recipe: Recipe, sample: Sample) -> bool:
 
 
 def lacks_header(name: str, sample: Sample) -> bool:
-    """Return whether a file of this format has no header line."""
+    """Return whether a file of this format, by name, has no header line.
+
+    True for formats of several tables, and for logs whose first line is not a header.
+    """
     recipe = next((recipe for recipe in shipped_recipes() if recipe.name == name), None)
     return recipe is not None and bool(
         recipe.tables or (recipe.lines and not (recipe.required and has_header(recipe, sample)))
@@ -151,6 +157,9 @@ def choose_recipe(
     content: Content, options: ReadOptions, recipes: Sequence[Recipe] = ()
 ) -> Recipe | None:
     """Return the recipe to read a file with, or None if no recipe fits.
+
+    Of several the answer or else the file name decides; a single one may be replaced by that for
+    the kind of objects that are the jobs.
 
     Raises
     ------
@@ -187,6 +196,9 @@ def _base_name(content: Content) -> str:
 
 def _choose_by_kind(recipe: Recipe, content: Content, options: ReadOptions) -> Recipe:
     """Return the recipe for the kind of objects that are the jobs in a list of mixed kinds.
+
+    Kinds are values of the key ``kind``. The given recipe is returned if it names no kind, or if
+    less than two kinds could be jobs.
 
     Raises
     ------
@@ -237,6 +249,8 @@ def _describe_first_job(recipe: Recipe, content: Content, options: ReadOptions) 
 def combine_tables(contents: Sequence[Content], options: ReadOptions) -> Content:
     """Return the main table of a multi-file trace, with the other files attached.
 
+    With a user's recipe the first file counts as the main table.
+
     Raises
     ------
     TraceError
@@ -270,7 +284,7 @@ def refuse_unreadable(content: Content) -> None:
 
 
 def recipe_formats() -> tuple[Format, ...]:
-    """Return one format per recipe that can read files."""
+    """Return one format per shipped recipe that can read files, formats of logs first."""
     readable = (recipe for recipe in shipped_recipes() if not recipe.refuse)
     # Logs are the most common files: list them first.
     return tuple(map(_format_of, sorted(readable, key=lambda recipe: recipe.lines is None)))
@@ -309,6 +323,8 @@ def load_text(text: str, content: Content, options: ReadOptions) -> Draft:
 
 def check_recipe(text: str, where: str) -> Recipe:
     """Parse a recipe and check its expressions without data, in a sandboxed process.
+
+    Returns the recipe.
 
     Raises
     ------
@@ -407,7 +423,15 @@ def load(recipe: Recipe, content: Content, options: ReadOptions) -> Draft:
 
 
 def _native_columns(recipe: Recipe, evaluated: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return the native columns, with the status words translated to outcomes."""
+    """Return the native columns, with the status words translated to outcomes.
+
+    Unknown words are in lower case.
+
+    Raises
+    ------
+    TraceError
+        If a text of a JSON file is too long.
+    """
     jobs = evaluated[list(recipe.columns)]
     if recipe.items is not None:
         for column in map(str, jobs.select_dtypes("str").columns):
@@ -422,7 +446,7 @@ def _native_columns(recipe: Recipe, evaluated: pd.DataFrame, name: str) -> pd.Da
 def _report_sentences(
     recipe: Recipe, evaluated: pd.DataFrame, header: Mapping[str, str], report: Report
 ) -> None:
-    """Add the recipe's sentences about matching rows to the report."""
+    """Add the recipe's sentences about matching rows to the report's guesses or warnings."""
     for index, rule in enumerate(recipe.say):
         count = int(evaluated[f"{engine.SAID}{index}"].sum())
         if count:
@@ -439,7 +463,7 @@ def _check_gpus(recipe: Recipe, jobs: pd.DataFrame, name: str, options: ReadOpti
 
 
 def _header_zone(recipe: Recipe, header: Mapping[str, str]) -> str:
-    """Return the time zone named in a log's comments, or ""."""
+    """Return the time zone named in a log's comments, "" if none or unknown."""
     zone = header.get(recipe.lines.zone, "") if recipe.lines else ""
     return zone if zone in available_timezones() else ""
 
@@ -471,7 +495,10 @@ def _merge_records(
     report: Report,
     options: ReadOptions,
 ) -> pd.DataFrame:
-    """Merge the records of each job into its first record, if the user chose that."""
+    """Merge the records of each job into its first record, if the user chose that.
+
+    Without an answer the jobs are returned unmerged, with a warning.
+    """
     merge = recipe.merge
     if merge is None or (
         any(ask.question.id == merge.choice for ask in recipe.asks)
@@ -511,7 +538,10 @@ def _merge_records(
 
 
 def _effective_answers(recipe: Recipe, options: ReadOptions) -> dict[str, str]:
-    """Return question id -> the user's answer or the default, plus the ``since`` option."""
+    """Return question id -> the user's answer or the default, plus the ``since`` option.
+
+    Answers to questions that are repeated per value are included.
+    """
     questions = (*(ask.question for ask in recipe.asks), *recipe.choices)
     answers = {one.id: options.answers.get(one.id, one.default) for one in questions}
     prefixes = tuple(f"{ask.question.id}." for ask in recipe.asks if ask.each)
@@ -526,7 +556,13 @@ def _effective_answers(recipe: Recipe, options: ReadOptions) -> dict[str, str]:
 def _ask_questions(
     recipe: Recipe, evaluated: pd.DataFrame, report: Report, name: str, options: ReadOptions
 ) -> None:
-    """Add the recipe's questions about matching rows to the report."""
+    """Add the recipe's questions about matching rows to the report.
+
+    Raises
+    ------
+    OpenQuestionError
+        If questions have neither an answer nor a default.
+    """
     unanswered = []
     for index, ask in enumerate(recipe.asks):
         rows = evaluated[evaluated[f"{engine.ASKED}{index}"]]
@@ -539,7 +575,9 @@ def _ask_questions(
 
 
 def _row_questions(ask: RecipeQuestion, rows: pd.DataFrame, each: str, name: str) -> list[Question]:
-    """Return the questions about some rows: one, or one per distinct value.
+    """Return the questions about some rows: one, or one per distinct value; [] without rows.
+
+    Number of rows and value are filled into the texts.
 
     Raises
     ------
@@ -568,7 +606,13 @@ def _row_questions(ask: RecipeQuestion, rows: pd.DataFrame, each: str, name: str
 def _arrange_tables(
     recipe: Recipe, content: Content
 ) -> tuple[Content, dict[str, Content], list[str]]:
-    """Return the main file, all tables by name, and the names of unused files."""
+    """Return the main file, all tables by name, and the names of unused files.
+
+    Raises
+    ------
+    TraceError
+        If a required table is missing, or several files are given for a format of one file.
+    """
     tables = assign_tables(recipe, (content, *content.beside))
     for table in recipe.tables:
         if table.name not in tables and not table.optional:
@@ -590,7 +634,10 @@ def _arrange_tables(
 def _convert_units(
     jobs: pd.DataFrame, raw: Mapping[str, pd.Series], options: ReadOptions
 ) -> pd.DataFrame:
-    """Convert numeric times and durations to seconds, from the units the user set."""
+    """Convert numeric times and durations to seconds, from the units the user set.
+
+    Values from cells that are not plain numbers, such as dates, stay unchanged.
+    """
     units = dict.fromkeys(INSTANTS, options.time_unit)
     units |= dict.fromkeys(DURATION_COLUMNS, options.duration_unit)
     for name, unit in units.items():
@@ -608,7 +655,10 @@ def _drop_rows(
     report: Report,
     options: ReadOptions,
 ) -> pd.DataFrame:
-    """Drop the rows that the recipe's leave_out rules match; cut running jobs on request."""
+    """Drop the rows that the recipe's leave_out rules match; cut running jobs on request.
+
+    A cut job runs until the last recorded instant of the trace, unless its run time is recorded.
+    """
     times = [name for name in ("start_time_s", "end_time_s") if name in jobs]
     trace_end_s = float(jobs[times].max().max()) if times else np.nan
     for index, rule in enumerate(recipe.leave_out):

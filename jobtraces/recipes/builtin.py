@@ -43,8 +43,8 @@ class _Throughput(NamedTuple):
 def _throughput_rows(kinds: pd.DataFrame) -> pd.DataFrame:
     """Return model, batch size and iterations/s in Gavel's table for each kind of job.
 
-    The batch size of one GPU comes from the job type, else from the given column. Assumptions are
-    listed per row.
+    Also the batch size assumed if none is known (else NaN), and the names of all assumptions. The
+    batch size of one GPU comes from the job type, else from the given column.
     """
     table = built_in("simulation")
     models = [split_name(str(name)) for name in kinds["job_type"]]
@@ -70,7 +70,11 @@ def _throughput_rows(kinds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _lookup_throughput(table: ProfileTable, model: str, batch: float, gpus: float) -> _Throughput:
-    """Return the throughput of one kind of job in Gavel's table, with its assumptions."""
+    """Return the throughput of one kind of job in Gavel's table, with its assumptions.
+
+    NaN without a GPU count; for an unknown model the median of all models; for an unknown batch
+    size that of the middle one measured.
+    """
     if not np.isfinite(gpus):
         return _Throughput(np.nan, np.nan)
     batches = table.batches(plain(model))
@@ -89,7 +93,10 @@ def _lookup_throughput(table: ProfileTable, model: str, batch: float, gpus: floa
 
 
 def _median_throughput(table: ProfileTable, gpus: float) -> float:
-    """Return the median throughput of all models at a GPU count, in iterations per second."""
+    """Return the median throughput of all models and batch sizes at a GPU count.
+
+    In iterations per second.
+    """
     throughputs = [
         _lookup_throughput(table, model, batch or np.nan, gpus).throughput
         for model in table.models

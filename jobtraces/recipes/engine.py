@@ -1,8 +1,6 @@
 """Evaluate the expressions of a recipe: scalar SQL in an isolated DuckDB connection.
 
 Two walls: the connection reaches no file or network, and `Guard` allows only known functions.
-
-The seal of the connection is one wall; that only known functions are called (`Guard`) is another.
 """
 
 from __future__ import annotations
@@ -132,7 +130,13 @@ class Guard:
         return frozenset(columns)
 
     def _tree(self, text: str, where: str) -> Any:
-        """Return the syntax tree of a single scalar expression."""
+        """Return the syntax tree of a single scalar expression.
+
+        Raises
+        ------
+        TraceError
+            If the text cannot be parsed, or is not a single expression.
+        """
         try:
             parsed = json.loads(self.serialize(text))
         except (RecursionError, ValueError) as error:
@@ -175,7 +179,7 @@ _CLAUSES: Final = ("where_clause", "group_expressions", "group_sets", "having", 
 def _walk_tree(
     tree: Any, bound: frozenset[str]
 ) -> Iterator[tuple[Mapping[str, Any], frozenset[str]]]:
-    """Yield every node of a syntax tree with the lambda parameters in scope."""
+    """Yield every node of a syntax tree with the lambda parameters in scope, parents first."""
     if isinstance(tree, list):
         for part in tree:
             yield from _walk_tree(part, bound)
@@ -250,6 +254,8 @@ def open_sealed(
 ) -> Iterator[DuckDBPyConnection]:
     """Open an in-memory database without access to files or the network.
 
+    It has the functions of `functions.sql`, ``zone``, ``answer``, ``header`` and ``given``.
+
     Parameters
     ----------
     zone : str
@@ -258,6 +264,11 @@ def open_sealed(
         Argument -> result of the functions `ANSWER` and `HEADER`.
     columns : collection of str
         Columns of the file: the function ``given`` returns true for them.
+
+    Raises
+    ------
+    RecipeError
+        If a query fails, or exceeds the limits of time or memory.
     """
     # Imported on first use: most runs read no trace by a recipe.
     import duckdb  # noqa: PLC0415
@@ -301,7 +312,7 @@ def open_sealed(
 def _interrupt_late(database: DuckDBPyConnection, is_done: threading.Event) -> None:
     """Interrupt a query after the time limit, counted in processor time of this process.
 
-    Wall time would refuse large files on a busy machine.
+    Wall time would refuse large files on a busy machine. Returns early once `is_done` is set.
     """
     start_s, left_s = time.process_time(), TIME_LIMIT_S
     while not is_done.wait(max(left_s, 0.01)):
@@ -367,7 +378,10 @@ def evaluate(
 def distinct_keys(
     recipe: Recipe, rows: pa.RecordBatchReader, present: Mapping[str, str], join: Join
 ) -> pd.DataFrame:
-    """Return the distinct keys of a join as texts; parameters as for `run`."""
+    """Return the distinct keys of a join as texts, one row per key; see `evaluate`.
+
+    Columns are named 0, 1, ... in the order of `join.on`; rows are sorted.
+    """
     with open_sealed("UTC", {}, present) as database:
         guard = Guard(lambda text: _serialize_tree(database, text), macro_names())
         allowed_names = {ROW, *recipe.source_columns}
@@ -478,7 +492,10 @@ def build_query(recipe: Recipe, database: DuckDBPyConnection, present: Mapping[s
 
 
 def _extra_columns(recipe: Recipe) -> list[tuple[str, str, str]]:
-    """Return (expression, name, SQL type) of the values needed in addition to native columns."""
+    """Return (expression, name, SQL type) of the values needed in addition to native columns.
+
+    For running jobs, questions asked per value, and the merge key.
+    """
     extras = [(rule.so_far, SO_FAR, "DOUBLE") for rule in recipe.leave_out if rule.so_far]
     extras += [(rule.since, SINCE, "DOUBLE") for rule in recipe.leave_out if rule.since]
     extras += [
@@ -492,7 +509,7 @@ def _extra_columns(recipe: Recipe) -> list[tuple[str, str, str]]:
 def _join_query(
     recipe: Recipe, join: Join, guard: Guard, check_expression: Callable[[str, str], str]
 ) -> tuple[str, list[str], list[str]]:
-    """Return the query of a joined table, the key expressions here, and the added columns.
+    """Return the query of a joined table, the jobs' key expressions, and the added columns.
 
     The query yields one row per key.
     """
@@ -531,7 +548,10 @@ def _registered_name(name: str) -> str:
 
 
 def _cell_sql(column: str, present: Mapping[str, str]) -> str:
-    """Return the SQL of a trimmed cell, NULL for missing-value words."""
+    """Return the SQL of a trimmed cell, NULL for missing-value words and absent columns.
+
+    The item of a JSON file is NULL if it is not valid JSON.
+    """
     if column == JSON:
         # JSON that Python accepts and DuckDB does not becomes an empty row.
         return f"CASE WHEN json_valid({JSON}) THEN {JSON} END"

@@ -127,7 +127,10 @@ def parse_recipe(text: str, where: str) -> Recipe:
 
 
 def _check_recipe(recipe: Recipe, where: str) -> None:
-    """Raise an error unless the parts of a recipe are complete and fit together."""
+    """Raise an error unless the parts of a recipe are complete and fit together.
+
+    Checks the name, requirements, column names, joins, number of expressions, and required columns.
+    """
     if not _NAME.fullmatch(recipe.name):
         raise TraceError(f"{where}: name may contain only lowercase letters, digits and dashes.")
     if not recipe.weight:
@@ -185,7 +188,7 @@ def _check_keys(table: Mapping[str, Any], part: str, where: str) -> None:
 
 
 def _table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    """Return a sub-table of the TOML data, {} if absent."""
+    """Return a sub-table of the TOML data, {} if absent; raise an error for other values."""
     table = raw.get(key, {})
     if not isinstance(table, dict):
         raise TraceError(f"{where}: {key} must be a table.")
@@ -209,7 +212,7 @@ def _expressions(raw: Mapping[str, Any], key: str, where: str) -> dict[str, str]
 
 
 def _text(table: Mapping[str, Any], key: str, where: str) -> str:
-    """Return a non-empty text value."""
+    """Return the text under a key; raise an error if it is missing, blank or no text."""
     value = table.get(key)
     if not isinstance(value, str) or not value.strip():
         raise TraceError(f"{where}: {key} must be a non-empty text.")
@@ -217,7 +220,7 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _texts(table: Mapping[str, Any], key: str, where: str) -> list[str]:
-    """Return a list of texts, [] if absent."""
+    """Return the list of texts under a key, [] if absent; raise an error for other values."""
     values = table.get(key, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TraceError(f"{where}: {key} must be a list of texts.")
@@ -225,7 +228,7 @@ def _texts(table: Mapping[str, Any], key: str, where: str) -> list[str]:
 
 
 def _field_counts(table: Mapping[str, Any], where: str) -> list[int]:
-    """Return the allowed numbers of fields."""
+    """Return the allowed numbers of fields under the key ``fields``, [] if absent."""
     values = table.get("fields", [])
     if not isinstance(values, list) or not all(isinstance(value, int) for value in values):
         raise TraceError(f"{where}: fields must be a list of whole numbers.")
@@ -245,7 +248,14 @@ def _zone(raw: Mapping[str, Any], where: str) -> str:
 
 
 def _source_tables(raw: Mapping[str, Any], where: str) -> tuple[SourceTable, ...]:
-    """Return the tables of a multi-table format, built-in tables included."""
+    """Return the tables of a multi-table format, built-in tables included.
+
+    Raises
+    ------
+    TraceError
+        If there are too many, a built-in table is unknown, or two files have the same number of
+        columns.
+    """
     sources = _table(raw, "source", where)
     if len(sources) > MAX_SOURCES:
         raise TraceError(f"{where}: {len(sources)} sources exceed the limit of {MAX_SOURCES}.")
@@ -270,7 +280,10 @@ def _source_tables(raw: Mapping[str, Any], where: str) -> tuple[SourceTable, ...
 
 
 def _joins(raw: Mapping[str, Any], where: str) -> tuple[Join, ...]:
-    """Return the joins with other tables, in order."""
+    """Return the joins with other tables, in order.
+
+    Key expressions of the other table are by default its built-in keys, or those of the jobs.
+    """
     tables = _table_list(raw, "join", where)
     if len(tables) > MAX_SOURCES:
         raise TraceError(f"{where}: {len(tables)} joins exceed the limit of {MAX_SOURCES}.")
@@ -296,7 +309,13 @@ def _joins(raw: Mapping[str, Any], where: str) -> tuple[Join, ...]:
 
 
 def _recipe_questions(raw: Mapping[str, Any], where: str) -> tuple[RecipeQuestion, ...]:
-    """Return the questions about facts that the file lacks."""
+    """Return the questions about facts that the file lacks.
+
+    Raises
+    ------
+    TraceError
+        If an id is repeated or not valid, or default, options and free answers do not fit together.
+    """
     tables = _table_list(raw, "ask", where)
     questions: dict[str, RecipeQuestion] = {}
     for ask in tables:
@@ -322,7 +341,7 @@ def _recipe_questions(raw: Mapping[str, Any], where: str) -> tuple[RecipeQuestio
 
 
 def _choices(raw: Mapping[str, Any], where: str) -> tuple[Question, ...]:
-    """Return the optional choices of the user."""
+    """Return the optional choices of the user, each with a default among its options."""
     tables = _table(raw, "choices", where)
     choices = []
     for key in tables:
@@ -336,7 +355,13 @@ def _choices(raw: Mapping[str, Any], where: str) -> tuple[Question, ...]:
 
 
 def _merge(raw: Mapping[str, Any], where: str) -> Merge | None:
-    """Return how records of one job are merged, None if they are not."""
+    """Return how records of one job are merged, None if they are not.
+
+    Raises
+    ------
+    TraceError
+        If a column, function or choice is unknown.
+    """
     if "merge" not in raw:
         return None
     table, place = _table(raw, "merge", where), f"{where}, merge"
@@ -364,7 +389,13 @@ def _merge(raw: Mapping[str, Any], where: str) -> Merge | None:
 
 
 def _lines(raw: Mapping[str, Any], where: str) -> Lines | None:
-    """Return how the lines of a log are split, None for other files."""
+    """Return how the lines of a log are split, None for other files.
+
+    Raises
+    ------
+    TraceError
+        If a layout, the separator or a pattern is not valid.
+    """
     if "lines" not in raw:
         return None
     table, place = _table(raw, "lines", where), f"{where}, lines"
@@ -391,7 +422,7 @@ def _lines(raw: Mapping[str, Any], where: str) -> Lines | None:
 
 
 def _separator(lines: Mapping[str, Any], place: str) -> str:
-    """Return the separator of fields: one character or a pattern."""
+    """Return the separator of fields, "|" by default: one character or a pattern."""
     split = lines.get("split", "|")
     if not isinstance(split, str) or (lines.get("pattern") is not True and len(split) != 1):
         raise TraceError(f"{place}: split must be one character, or a pattern (pattern = true).")

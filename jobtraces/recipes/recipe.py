@@ -90,7 +90,7 @@ class Lines:
         Column names of lines without a header; the layout with as many columns as most of the first
         lines is used.
     cells : mapping of str to str
-        Column of a layout -> regular expression of its cells; `EVERY` = all other columns.
+        Column of a layout -> regular expression of its cells; `OTHER_COLUMNS` = all other columns.
     """
 
     split: str = "|"
@@ -131,7 +131,10 @@ class Lines:
         return ()
 
     def header(self, head: str) -> dict[str, str]:
-        """Return the key -> value pairs of the comments at the start of the file."""
+        """Return the key -> value pairs of the comments at the start of the file.
+
+        The first value of a key counts; {} for formats without comments.
+        """
         values: dict[str, str] = {}
         if self.comment:
             comment = re.compile(rf"{re.escape(self.comment)}\s*(\w+):\s*(.*?)\s*$")
@@ -151,7 +154,7 @@ class Lines:
         return [separator.split(line) for line in islice(lines, FIRST_ROWS)]
 
     def _fit(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-        """Return whether lines have a layout.
+        """Return whether lines have a layout, by the patterns of its cells.
 
         Half of the first lines must fit, as cells may be damaged; the very first may miss by one
         cell, as it may be a header.
@@ -160,7 +163,10 @@ class Lines:
         return misfits[0] <= 1 and misfits.count(0) * 2 >= len(misfits)
 
     def _misfits(self, columns: Sequence[str], row: Sequence[str]) -> int:
-        """Return how many cells of a row do not match the patterns of a layout."""
+        """Return how many cells of a row do not match the patterns of a layout.
+
+        All columns of the layout for a row that is too short; surplus cells do not count.
+        """
         if len(row) < len(columns):
             return len(columns)
         every = self.cells.get(OTHER_COLUMNS, ANYTHING)
@@ -333,14 +339,20 @@ class Recipe:
 
     @property
     def weight(self) -> int:
-        """Number of requirements; of two recipes that fit a file the heavier one wins."""
+        """Number of requirements; of two recipes that fit a file the heavier one wins.
+
+        Required columns, key paths, allowed numbers of fields, a first cell, and layouts.
+        """
         cells = bool(self.fields) + (self.first_cell != ANYTHING)
         laid_out = bool(self.lines and self.lines.layouts)
         return len(self.required) + len(self.paths) + cells + laid_out
 
     @property
     def source_columns(self) -> frozenset[str]:
-        """Columns an expression may name."""
+        """Columns of the file an expression may name: required, optional, needed, of layouts.
+
+        Of alternative names the first; of several tables those of the first.
+        """
         base = self.tables[0].columns if self.tables else ()
         laid_out = {name for layout in self.lines.layouts for name in layout} if self.lines else ()
         first = {names[0] for names in self.required}
@@ -348,7 +360,7 @@ class Recipe:
 
     @property
     def identifiers(self) -> frozenset[str]:
-        """All identifiers in the expressions, in lower case."""
+        """All identifiers in the expressions over the file's columns, in lower case."""
         rules = [*self.leave_out, *self.alter, *self.say]
         expressions = [*self.let.values(), *self.columns.values(), *(ask.when for ask in self.asks)]
         expressions += [ask.each for ask in self.asks]
@@ -359,12 +371,15 @@ class Recipe:
         return frozenset(IDENTIFIER.findall(" ".join(expressions).lower()))
 
     def written_times(self) -> list[str]:
-        """Return the expressions that yield the texts of written times in JSON items."""
+        """Return the expressions that yield the texts of written times in JSON items, sorted.
+
+        They are the arguments of ``iso(...)``.
+        """
         expressions = " ".join([*self.let.values(), *self.columns.values()])
         return sorted({match[1] for match in _WRITTEN_TIME.finditer(expressions)})
 
     def sources(self) -> dict[str, tuple[str, ...]]:
-        """Return native column -> the table columns its expression uses."""
+        """Return native column -> the table columns its expression uses, with all spellings."""
 
         def columns_of(expression: str) -> dict[str, None]:
             """Return the table columns an expression uses, as ordered keys."""

@@ -127,7 +127,7 @@ class TableSource:
         self.naive = self._has_no_offsets(recipe, content.name)
 
     def rows(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream, which can be read once."""
+        """Return the rows as a stream, which can be read once, and release the table."""
         names = [NUMBER, *self._columns.values()]
         table, self._table = self._table.select(names), None
         return table.rename_columns([ROW, *self.present.values()]).to_reader()
@@ -137,7 +137,13 @@ class TableSource:
         return self._report
 
     def _has_no_offsets(self, recipe: Recipe, name: str) -> bool | None:
-        """Return whether written times lack a UTC offset; None without such times."""
+        """Return whether written times lack a UTC offset; None without such times.
+
+        Raises
+        ------
+        TraceError
+            If only some times have an offset.
+        """
         expressions = " ".join([*recipe.let.values(), *recipe.columns.values()])
         times = {column for _, column in _TIMES.findall(expressions) if column in self._columns}
         naive = aware = ""
@@ -159,7 +165,13 @@ class TableSource:
 def _open_rows(
     recipe: Recipe, content: Content, options: ReadOptions, column_names: set[str]
 ) -> Rows:
-    """Return the rows of a table with a header, or of the lines of a log."""
+    """Return the rows of a table with a header, or of the lines of a log.
+
+    Raises
+    ------
+    TraceError
+        If the lines of a log have no layout of the recipe.
+    """
     lines, sample = recipe.lines, content.sample
     is_plain_table = bool(recipe.required) and not (
         lines and (lines.pattern or lines.split in sample.head)
@@ -192,7 +204,10 @@ def _open_rows(
 
 
 def has_header(recipe: Recipe, sample: Sample) -> bool:
-    """Return whether the first line is a header that fits the recipe."""
+    """Return whether the first line is a header that fits the recipe.
+
+    It has all required columns, no forbidden ones and, for exact recipes, no others.
+    """
     return (
         bool(sample.delimiter)
         and not recipe.without & sample.keys
@@ -216,6 +231,9 @@ def add_header(content: Content, table: SourceTable) -> Content:
 
 def assign_tables(recipe: Recipe, contents: Iterable[Content]) -> dict[str, Content]:
     """Return table name -> file for the files that are tables of a recipe.
+
+    A file is the table with the same number of columns, if its first cell fits; others are left
+    out.
 
     Raises
     ------
@@ -242,6 +260,8 @@ def join_rows(
     recipe: Recipe, tables: Mapping[str, Content], options: ReadOptions, report: Report
 ) -> dict[str, pa.Table]:
     """Return the rows of all tables but the first, as texts, in the columns joins use.
+
+    Other columns are empty. Missing tables and dropped rows are reported.
 
     Raises
     ------
@@ -275,7 +295,10 @@ def join_rows(
 
 
 def builtin_rows(recipe: Recipe, rows: pa.Table, present: Mapping[str, str]) -> dict[str, pa.Table]:
-    """Return the rows of the built-in tables to join, for the jobs in a file."""
+    """Return the rows of the built-in tables to join, for the jobs in a file.
+
+    Table name -> one row of texts per distinct key of the jobs.
+    """
     rows_by_table = {}
     for join in recipe.joins:
         for table in (table for table in recipe.builtin if table.name == join.table):
@@ -333,7 +356,10 @@ class ItemSource:
         return report
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the items in batches; an error is stored for `finish`."""
+        """Yield the items in batches of row numbers and texts; store an error for `finish`.
+
+        An error ends the batches.
+        """
         # Raised here, an error would be reported as one of the database.
         parts = self._content.parts()
         texts = (text for text, _ in read_items(parts, self._key, self._content.name))
