@@ -307,7 +307,7 @@ def _unschedulable_cached(
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _presets_for(cache_key: str, _trace: Trace | None) -> tuple[machines.ClusterPreset, ...]:
-    """Return the presets, with one that fits the trace, cached."""
+    """Return the preset clusters, with one made for the trace if it is given; cached."""
     del cache_key
     return machines.cluster_presets(_trace)
 

@@ -33,7 +33,7 @@ _FIRST: Final = 3
 
 
 def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -> None:
-    """Draw the detail of a row.
+    """Draw the detail of a policy: rule, cost, limits, stored result, buttons, and tabs.
 
     Parameters
     ----------

@@ -95,7 +95,10 @@ def _all_notes(
 
 
 def _notes_of(runs: StudyResults, goal: str) -> dict[Spec, str]:
-    """Return policy -> mean of a metric over its repeats, with the change to the baseline.
+    """Return policy -> note: mean of a metric over repeats, and its change to the baseline.
+
+    Policies without complete results are absent. The change is omitted if a policy did not complete
+    as many jobs as the baseline.
 
     The change is omitted if the policies did not complete the same number of jobs.
     """
