@@ -57,7 +57,7 @@ def _headline(cluster: Cluster) -> str:
 
 
 def _draw_totals(cluster: Cluster) -> None:
-    """Draw node count, GPUs or cores, and price as tiles; name GPU types without own price."""
+    """Draw nodes, GPUs or cores, and price as tiles; name GPU types with no or list prices."""
     total = machines.cluster_totals(cluster)
     tiles: dict[str, tuple[str, str | None]] = {"Nodes": (f"{total.nodes:,}", None)}
     if total.gpus:

@@ -79,7 +79,7 @@ def _headline(
     facts: intake.TraceProfile,
     read: Mapping[str, Any],
 ) -> str:
-    """Return name, jobs, dropped rows, time span and load; `read` = the reader's report."""
+    """Return the headline: name, jobs, dropped rows, span, load; `read` = reader's report."""
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
     jobs = words.plural(facts.jobs, "job") + part
     parts = [*filter(None, (jobs, dropped_text(read))), words.time(facts.span_s)]

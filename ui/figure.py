@@ -119,7 +119,7 @@ def cached_view(key: tuple[Any, ...], _make: Callable[[], ViewOrNone]) -> ViewOr
 
 
 def build_view(key: tuple[Any, ...], make: Callable[[], ViewOrNone]) -> ViewOrNone:
-    """Return the view that `make` builds, uncached; its figure is encoded only once."""
+    """Return the view that `make` builds, or None; its figure becomes a dict only once."""
     del key
     view = make()
     if view is not None:
@@ -145,7 +145,7 @@ def draw_table(rows: pd.DataFrame, **options: Any) -> None:
 
 
 def draw_fixed_table(rows: pd.DataFrame) -> None:
-    """Draw a table that cannot be sorted, with a unit per cell; texts are escaped."""
+    """Draw a table that cannot be sorted, because each row has its own unit."""
     texts = readable(rows).map(lambda cell: words.plain(cell) if isinstance(cell, str) else cell)
     st.table(texts.rename(columns=words.plain), hide_index=True)
 
@@ -192,7 +192,7 @@ def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> Non
 
 
 def readable(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with texts and titles made visible and cut; for display only."""
+    """Return a table with invisible characters shown and long texts cut; for display only."""
     table = pd.DataFrame(
         {index: _readable_cells(rows.iloc[:, index]) for index in range(rows.shape[1])},
         index=rows.index,
@@ -209,7 +209,7 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _readable_cells(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a column with its texts made visible and cut; numbers are unchanged."""
+    """Return a column with invisible characters shown and long texts cut; numbers stay."""
     if pd.api.types.is_numeric_dtype(values):
         return values
     return values.map(

@@ -87,7 +87,7 @@ def _on_leave() -> None:
 
 
 def _highlight_next(compared: ComparedRuns, step: int) -> None:
-    """Highlight the policy `step` places further, without the baseline, in a circle."""
+    """Highlight the policy `step` places further, never the baseline; wrap at the ends."""
     report = compared.report
     titles = [title for title in report.labels if title != compared.baseline]
     if titles:
@@ -97,7 +97,7 @@ def _highlight_next(compared: ComparedRuns, step: int) -> None:
 
 
 def _open_saved(step: int) -> None:
-    """Open the saved comparison `step` places further among those with all results."""
+    """Open the saved comparison `step` places further by id, among those with all results."""
     session = state.session()
     saved = [
         item

@@ -72,7 +72,7 @@ def delete_expired() -> None:
 
 @st.cache_resource(ttl=_DAY_S, show_spinner=False)
 def prepare_sample() -> None:
-    """Submit the sample's runs at most once a day, so that its result is stored."""
+    """Run the sample at most once a day, and keep its result as the server's own entry."""
     study = new_study.sample_study()
     try:
         keys = [pool().submit(scenario, _SERVER).key for scenario in study.scenarios()]

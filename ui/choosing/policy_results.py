@@ -99,8 +99,6 @@ def _notes_of(runs: StudyResults, goal: str) -> dict[Spec, str]:
 
     Policies without complete results are absent. The change is omitted if a policy did not complete
     as many jobs as the baseline.
-
-    The change is omitted if the policies did not complete the same number of jobs.
     """
     write = BY_UNIT[COLUMNS[goal].unit]
     means = {

@@ -48,7 +48,10 @@ class PolicyRows:
     rows: list[PolicyRow] = field(default_factory=list)
 
     def follow(self, study: Study) -> None:
-        """Update all rows to a study: one row per compared policy, one for each other."""
+        """Update all rows to a study: index and name of each, and rows for new policies.
+
+        Every policy keeps a row. Rows that are neither compared nor stay listed are removed.
+        """
         unassigned = dict(enumerate(study.allocators))
         for row in self.rows:
             # Two rows with equal settings keep their indices.
@@ -166,7 +169,7 @@ def without_rows(study: Study, rows: PolicyRows, removed: Sequence[PolicyRow]) -
 
 
 def with_settings(study: Study, row: PolicyRow, spec: Spec) -> Study:
-    """Set the settings of a row; return the study with them if the row is compared."""
+    """Set the settings of a row; return the study with them, unchanged if not compared."""
     row.spec = spec
     if row.study_index is None:
         row.stays_listed = True

@@ -233,7 +233,7 @@ def _own_profile_label(source: str) -> str:
 
 
 def _draw_stand_in(perf: Spec, key: str) -> str:
-    """Draw the choice of the substitute for missing measurements; "" = no substitute."""
+    """Draw the choice of the substitute for missing measurements; return it, "" = none."""
     names = {"": _REFUSE, profiles.RELATIVE: _RELATIVE}
     try:
         models = profiles.models_of(perf, server.store())

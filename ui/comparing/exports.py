@@ -124,7 +124,10 @@ def _draw_patch(compared: ComparedRuns, high: str) -> None:
 
 
 def _draw_nearest(old: Spec, new: Spec) -> None:
-    """Draw the button that adds and runs the setting of `old` nearest to policy `new`."""
+    """Draw the button that adds and runs the setting of `old` nearest to policy `new`.
+
+    Nothing is drawn if there is none, or if it is compared already.
+    """
     if new.name == old.name:
         return
     alternative = nearest(old, new)[1]

@@ -183,8 +183,6 @@ def _headline(
     """Return which row leaves GPUs idle longest while jobs wait, and how long, as text.
 
     Times of the other policies are for the same row. Below a minute, no row is named.
-
-    Times of the other policies are for the same row. Below a minute, no row is named.
     """
     idle = {
         title: tables.idle_while_waiting_s(occupancy, queue[title])

@@ -133,7 +133,7 @@ def _draw_table(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) ->
 
 
 def _draw_row(rows: str, effect: str, reason: str, *, head: bool = False) -> Any:
-    """Draw a row of three texts, `head` in bold; return its empty last cell."""
+    """Draw three cells of a row, in bold with `head`; return its empty fourth cell."""
     cells = st.columns(_WIDTHS, vertical_alignment="center", gap="small")
     for cell, content in zip(cells, (rows, effect, reason), strict=False):
         text = words.plain(content)

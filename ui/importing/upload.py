@@ -125,8 +125,6 @@ def _dismiss_refused(session: state.Session, *, with_choices: bool = True) -> No
     """Remove the errors of the last drop; restore the upload before an unreadable one.
 
     `with_choices` = also if its file may still be read with other options.
-
-    `with_choices` = also if its file may still be read with other options.
     """
     upload = session.upload
     if upload is not None and upload.fault and (with_choices or upload.content is None):

@@ -97,9 +97,9 @@ def write_url(recipe: Recipe) -> None:
 
 
 def runnable_study() -> Study | None:
-    """Return the scenario without policies that replay recorded starts, or None.
+    """Return the scenario's study with the policies that can run at other sizes, or None.
 
-    Draws the policies left out, or why no policy or node can vary.
+    Draws which policies are left out, or why no policy or node can vary. None also without a trace.
     """
     session, store = state.session(), server.store()
     if new_study.is_trace_missing(session.study, store):

@@ -329,7 +329,10 @@ def _default_request(study: Study) -> PlanRequest:
 
 
 def _automatic_range(study: Study, row: int) -> tuple[int, int, int]:
-    """Return (low, high, first size) of an automatic range of nodes for a row."""
+    """Return (low, high, first size) of an automatic range of nodes for a row.
+
+    The first size is the current number of nodes, and high at most 16 times as many.
+    """
     begin = max(study.base.cluster.groups[row].count, 1)
     low = 0 if len(study.base.cluster.groups) > 1 else 1
     return low, max(min(_TIMES * begin, _MAX_NODES, MAX_SIZES - 1), begin), begin

@@ -235,7 +235,10 @@ def _first_submission(epoch: str) -> datetime:
 def _draw_form(
     runs: StudyResults, policy_index: int, at_s: float, initial: BranchPoint | None
 ) -> FromHere | None:
-    """Draw policy, added and lost nodes; return the changed run, or None without a change."""
+    """Draw policy, added and lost nodes; return the changed run, or None without a change.
+
+    A policy that cannot run these jobs raises a `ParameterError`.
+    """
     study = runs.study
     cluster = study.base.cluster
     version = int(st.session_state.get(_EDITION, 0))
@@ -256,7 +259,7 @@ def _draw_form(
 
 
 def _draw_policy(study: Study, initial: BranchPoint | None, version: int) -> Spec | None:
-    """Draw the choice of the new policy and its parameters; None = policy unchanged."""
+    """Draw the choice of the new policy and its parameters; return it, None = unchanged."""
     choices = _policy_choices(study)
     names = [_AS_BEFORE, *choices]
     before = initial.policy if initial is not None else None

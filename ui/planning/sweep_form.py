@@ -117,7 +117,7 @@ def request_of(sweep: Sweep) -> SweepRequest:
 
 
 def equal_but_estimator(study: Study, other: Study) -> bool:
-    """Return True if two studies give equal runs but for the estimator."""
+    """Return True if two studies differ at most in the estimator, which a sweep may set."""
     return study.matches(other) or replace(
         study, base=replace(study.base, estimator=other.base.estimator)
     ).matches(other)
