@@ -29,10 +29,7 @@ from ui.layout import run_page
 
 
 def body() -> None:
-    """Draw the Trace page: source, headline, questions, charts, dropped rows, scaling.
-
-    If the trace is missing on the server, only the source and a warning are drawn.
-    """
+    """Draw the Trace page with source, charts and dropped rows; without a trace only the source."""
     session = state.session()
     with st.container(horizontal=True, vertical_alignment="bottom", key="trace_source"):
         upload.draw_uploader()
