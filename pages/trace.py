@@ -29,7 +29,7 @@ from ui.layout import run_page
 
 
 def body() -> None:
-    """Draw the Trace page with source, charts and dropped rows; without a trace only the source."""
+    """Draw the Trace page: source, charts, dropped rows; without a trace only the source."""
     session = state.session()
     with st.container(horizontal=True, vertical_alignment="bottom", key="trace_source"):
         upload.draw_uploader()
