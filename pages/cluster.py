@@ -18,7 +18,7 @@ from ui.layout import run_page
 
 
 def body() -> None:
-    """Draw the Cluster page."""
+    """Draw the Cluster page: totals, tables, racks, jobs that never fit, restarts, failures."""
     try:
         trace = load_trace(state.session().study.base.trace, server.store())
     except TrainyardError as error:
@@ -50,14 +50,14 @@ def body() -> None:
 
 
 def _headline(cluster: Cluster) -> str:
-    """Return the headline: name of the cluster, GPUs and nodes."""
+    """Return the headline: name of the cluster, GPUs (if it has any) and nodes."""
     nodes = words.plural(len(cluster.nodes), "node")
     size = f"{words.plural(cluster.gpus, 'GPU')} on {nodes}" if cluster.gpus else nodes
     return f"{cluster.name}: {size}"
 
 
 def _draw_totals(cluster: Cluster) -> None:
-    """Draw the totals of the cluster as tiles: nodes, GPUs, V100-equivalents, price."""
+    """Draw nodes, GPUs or cores, and price as tiles; name GPU types with no or list prices."""
     total = machines.cluster_totals(cluster)
     tiles: dict[str, tuple[str, str | None]] = {"Nodes": (f"{total.nodes:,}", None)}
     if total.gpus:
@@ -82,7 +82,7 @@ def _draw_totals(cluster: Cluster) -> None:
 
 
 def _draw_fit(trace: Trace, cluster: Cluster) -> None:
-    """Draw which jobs can never start on the cluster, or that all of them fit."""
+    """Draw what the profile lacks, else jobs that can never start, else that all jobs fit."""
     missing_profiles = profiles.blocking_coverage(state.session().study)
     if missing_profiles is not None:
         for sentence in missing_profiles.sentences:

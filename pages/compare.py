@@ -13,7 +13,7 @@ _ABOUT = (
 
 
 def body() -> None:
-    """Draw the Compare page."""
+    """Draw Compare: loading view or job drawer, results and, if requested, the presentation."""
     session = state.session()
     if screen.draw_loading(session):
         return

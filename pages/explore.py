@@ -14,7 +14,7 @@ _ABOUT = "This page will show which machines were in use and when, and which job
 
 
 def body() -> None:
-    """Draw the Explore page."""
+    """Draw Explore: policy choice, options, zoom window, job drawer, machine map, instant."""
     session = state.session()
     if session.page_changed:
         explore_moment.stop()

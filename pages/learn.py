@@ -20,7 +20,7 @@ TABS: Final[url_params.Tabs] = {
 
 
 def body() -> None:
-    """Draw the Learn page."""
+    """Draw the Learn page with the tab of the URL open; a replay in the URL opens its tab."""
     requested = url_params.get(url_params.TAB)
     url_params.draw_tabs(
         TABS,

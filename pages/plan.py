@@ -23,7 +23,7 @@ TABS: Final[url_params.Tabs] = {
 
 
 def body() -> None:
-    """Draw the Plan page: its tabs, with the tab of the URL open."""
+    """Draw the Plan page with the tab of the URL open, or the tab of the linked plan."""
     recipe = plan.read_url()
     requested = (
         url_params.get(url_params.TAB)

@@ -13,7 +13,7 @@ from ui.layout import run_page
 
 
 def body() -> None:
-    """Draw the Policies page."""
+    """Draw the Policies page; a trace that cannot be read gives a warning."""
     study = state.session().study
     try:
         trace = load_trace(study.base.trace, server.store())

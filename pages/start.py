@@ -37,7 +37,7 @@ _ENTRY_POINTS: Final = (
 
 
 def body() -> None:
-    """Draw the Start page."""
+    """Draw the Start page: sample button and chart, entry points, uploader, list of runs."""
     study = new_study.sample_study()
     with st.container(horizontal=True, vertical_alignment="center", key="opening"):
         with st.container(gap=None):
@@ -54,7 +54,7 @@ def body() -> None:
 
 
 def _draw_run_button(study: Study) -> None:
-    """Draw the button that runs the sample and opens Compare."""
+    """Draw the button that loads the sample scenario, runs it and opens Compare."""
     session = state.session()
     # With a scenario of the user, the one primary button is Run in the bar.
     kind: Literal["primary", "secondary"] = "primary" if session.on_sample else "secondary"

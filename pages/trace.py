@@ -29,7 +29,7 @@ from ui.layout import run_page
 
 
 def body() -> None:
-    """Draw the Trace page."""
+    """Draw the Trace page: source, charts, dropped rows; without a trace only the source."""
     session = state.session()
     with st.container(horizontal=True, vertical_alignment="bottom", key="trace_source"):
         upload.draw_uploader()
@@ -76,7 +76,7 @@ def _headline(
     facts: intake.TraceProfile,
     read: Mapping[str, Any],
 ) -> str:
-    """Return the headline: jobs, dropped rows, time span, load; `read` = the reader's account."""
+    """Return the headline: name, jobs, dropped rows, span, load; `read` = reader's report."""
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
     jobs = words.plural(facts.jobs, "job") + part
     parts = [*filter(None, (jobs, dropped_text(read))), words.time(facts.span_s)]
@@ -88,13 +88,13 @@ def _headline(
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _trace_profile(digest: str, _trace: Trace) -> intake.TraceProfile:
-    """Return the figures of a trace, cached by its digest."""
+    """Return counts and distributions of a trace for its charts, cached by its digest."""
     del digest
     return intake.profile_trace(_trace)
 
 
 def _draw_samples(session: state.Session) -> None:
-    """Draw the choice of a sample trace, and load the chosen one."""
+    """Draw the choice of a sample; a new choice replaces the trace and reruns the page."""
     kind, _, current = session.study.base.trace.source.partition(":")
     names = list(SAMPLES)
     index = names.index(current) if kind == "sample" and current in names else None

@@ -35,7 +35,7 @@ def owner() -> str:
 
 
 def _token() -> str:
-    """Return the browser's token from its cookie, or a new one."""
+    """Return the browser's token: the session's, else its cookie's, else a new one."""
     if _TOKEN not in st.session_state:
         cookie = str(st.context.cookies.get(_COOKIE))
         st.session_state[_TOKEN] = cookie if _TEXT.fullmatch(cookie) else secrets.token_hex(16)
@@ -44,7 +44,7 @@ def _token() -> str:
 
 
 def cookie_script() -> str:
-    """Return the script that stores the token in a cookie; constant within a session."""
+    """Return the HTML script that stores the token in a cookie; constant in a session."""
     # A second tab opened before the first tab's cookie was set adopts that token at its next visit.
     settings = f"path=/; max-age={_DAYS * 86_400}; samesite=lax"
     return f"""<script>
@@ -62,7 +62,7 @@ def add_to_runs(recipe: Recipe, keys: Sequence[str]) -> str:
 
 
 def rename_run(study: Study) -> str:
-    """Rename a comparison in this browser's runs; return an error message, or ""."""
+    """Save the study's name in this browser's runs; return an error message, or ""."""
     try:
         server.store().index.label(
             owner(), library.recipe_id(study.with_name("")), name=study.base.name

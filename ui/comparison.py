@@ -16,7 +16,7 @@ from ui import empty_states, figure, server, state, stored_results, url_params, 
 
 
 def compare(runs: StudyResults) -> ComparedRuns | None:
-    """Return the comparison of the complete runs; None if there are none."""
+    """Return the comparison of stored runs, cached; None if no policy is complete."""
     # Incomplete runs count too: the report names the policies that cannot run.
     compared = _compare_cached(
         "|".join((runs.mark, *(key for policy_keys in runs.keys for key in policy_keys))), runs
@@ -29,14 +29,14 @@ def compare(runs: StudyResults) -> ComparedRuns | None:
 
 @st.cache_resource(max_entries=24, show_spinner=False)
 def _compare_cached(key: str, _runs: StudyResults) -> ComparedRuns | None:
-    """Return the comparison of runs, cached by their keys."""
+    """Return the comparison of runs, cached by their keys for all sessions."""
     # Shared by all sessions and never changed.
     del key
     return compare_runs(_runs, server.store())
 
 
 def build_view(compared: ComparedRuns, choice: ComparisonChoice) -> ComparisonView:
-    """Return the view of a comparison, built once for all sessions.
+    """Return the view of a comparison for a choice, cached for all sessions.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _zoom_cached(
 def _compare_group(
     cache_key: str, group: tuple[str, str], _compared: ComparedRuns
 ) -> GroupComparison:
-    """Return the comparison of one group of jobs, cached."""
+    """Return the comparison restricted to `group` (grouping title, name); cached."""
     del cache_key
     return _compared.details.of_group(*group)
 
@@ -80,7 +80,10 @@ def _compare_group(
 def compare_displayed(
     session: state.Session, title: str, about: str, *, has_ledger: bool = False
 ) -> ComparedRuns | None:
-    """Return the displayed comparison with warnings on the page, or draw an empty state: None.
+    """Return the displayed comparison, or draw an empty state and return None.
+
+    Also draws warnings about outdated, failed and cancelled runs, and drops a zoom window outside
+    the run.
 
     Parameters
     ----------
@@ -107,7 +110,7 @@ def compare_displayed(
 
 
 def highlighted_policy(report: ComparisonReport) -> str:
-    """Return the title of the highlighted policy: the chosen one, else that of the headline."""
+    """Return the policy highlighted in the URL, else the subject of the headline."""
     url_title = url_params.get(url_params.HIGH)
     if url_title in report.labels:
         return url_title
@@ -116,7 +119,7 @@ def highlighted_policy(report: ComparisonReport) -> str:
 
 
 def draw_accuracy(report: ComparisonReport) -> None:
-    """Draw how far the simulated waits are from the recorded ones."""
+    """Draw the error of simulated against recorded waits, or why there is none."""
     if report.trust is None:
         st.caption(report.untold)
         return

@@ -24,7 +24,7 @@ _MAX_DETAILS: Final = 5000
 
 
 def draw_not_run(session: state.Session, title: str, about: str) -> None:
-    """Draw a result page before the first run: its purpose, and the Run button."""
+    """Draw a result page before the first run: its purpose, missing profiles, Run button."""
     st.title(title, anchor=False)
     st.write(f"No result yet. {about}")
     missing_profiles = profiles.blocking_coverage(session.study)
@@ -51,7 +51,7 @@ def draw_not_run(session: state.Session, title: str, about: str) -> None:
 
 
 def draw_incomplete(session: state.Session, title: str) -> None:
-    """Draw a result page while no policy is complete: still running, failed or expired."""
+    """Draw a result page without a complete policy: why, and a button to run again."""
     st.title(title, anchor=False)
     if session.live_jobs:
         st.write(
@@ -102,7 +102,7 @@ def draw_trace_gone(*, here: bool = False) -> None:
 
 
 def draw_outdated(session: state.Session) -> None:
-    """Draw a note if the displayed results are of an older scenario."""
+    """Draw a note if the displayed results are of an older scenario, with changes."""
     if session.pending_study is not None:
         st.info(
             "Shown: previous scenario, until the first new policy has finished.",
@@ -118,7 +118,7 @@ def draw_outdated(session: state.Session) -> None:
 
 
 def draw_running(session: state.Session, runs: StudyResults) -> None:
-    """Draw which policies are still running."""
+    """Draw which policies still run, or that all run again; nothing without live runs."""
     if session.live_jobs and session.pending_study is None:
         unrunnable = stored_results.unrunnable(runs.study)
         missing = [
@@ -133,7 +133,7 @@ def draw_running(session: state.Session, runs: StudyResults) -> None:
 
 
 def draw_failures(session: state.Session, runs: StudyResults, *, has_ledger: bool = False) -> None:
-    """Draw why policies have no result; with a ledger, its rows show that."""
+    """Draw why policies cannot run, failed or were cancelled; not if a ledger shows it."""
     if has_ledger and runs.places:
         return
     for title, sentence in stored_results.unrunnable(runs.study).items():
@@ -146,7 +146,7 @@ def draw_failures(session: state.Session, runs: StudyResults, *, has_ledger: boo
 
 
 def _draw_failed(session: state.Session, title: str, job: Submission) -> None:
-    """Draw which policy failed, when and why, and a button that runs the remaining policies."""
+    """Draw which policy failed, when and why, and a button that runs the others without it."""
     report = job.progress
     now_s = job.details.get("now_s", report.now_s if report is not None else None)
     when = f" at {words.run_time(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""
@@ -208,7 +208,7 @@ def _draw_cancelled(session: state.Session, runs: StudyResults) -> None:
 
 
 def _policy_jobs(session: state.Session, runs: StudyResults, index: int) -> list[Submission]:
-    """Return the submitted runs of one policy."""
+    """Return this session's submissions of one policy; `index` = its index in the study."""
     return [session.jobs[key] for key in runs.keys[index] if key in session.jobs]
 
 

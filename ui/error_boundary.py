@@ -26,7 +26,7 @@ _BUTTON: Final = (
 
 
 def run_guarded(body: Callable[[], None]) -> None:
-    """Run a part of a page; an exception ends only this part, with a message."""
+    """Call a function that draws a part of a page; an exception becomes a message."""
     try:
         body()
     except TrainyardError as error:
@@ -57,7 +57,7 @@ def draw_panel(ex: BaseException) -> None:
 
 
 def _format_details(error: BaseException) -> str:
-    """Return type, message and lines of this project of an exception."""
+    """Return an exception's code lines in this project, type, message and versions."""
     where = [
         f"{Path(frame.filename).relative_to(_ROOT)}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)

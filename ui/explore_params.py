@@ -35,7 +35,7 @@ _OF: Final = "explore_of"
 
 
 def open_runs(compared: ComparedRuns, chosen: Sequence[int]) -> ExploredRuns:
-    """Open the runs of the chosen policies (indices in the study) for Explore.
+    """Open the first repeat of the chosen policies (indices in the study) for Explore.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def open_runs(compared: ComparedRuns, chosen: Sequence[int]) -> ExploredRuns:
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _book(key: str, title: str, epoch: str, _entry: StoredResult, _shown: StudyResults) -> Book:
-    """Return one run opened for Explore, cached by its key and calendar."""
+    """Return one run opened for Explore, with dates if `epoch` is known; cached by its key."""
     del key
     base = _shown.study.base
     # Text writes instants as the axis does: as dates, or in days since the first submission.
@@ -66,7 +66,7 @@ def get(name: str, default: str = "") -> str:
 
 
 def set_param(name: str, value: str) -> None:
-    """Write a parameter of the view; "" restores the page's default."""
+    """Write a parameter to the session and the URL; "" restores the page's default."""
     st.session_state.setdefault(_KEPT, {})[name] = value
     if value:
         st.query_params[name] = value
@@ -91,7 +91,7 @@ def sync_url(study: Study | None) -> None:
 
 
 def _drop_foreign_values(study: Study | None, values: dict[str, str]) -> dict[str, str]:
-    """Return the URL parameters without values of another study, and forget these."""
+    """Return the URL parameters without values of another study; forget those."""
     url_values = st.query_params.to_dict()
     if study is None:
         return url_values
@@ -112,7 +112,7 @@ def _drop_foreign_values(study: Study | None, values: dict[str, str]) -> dict[st
 
 
 def get_number(name: str) -> float | None:
-    """Return a parameter of the view as a number, or None."""
+    """Return a parameter as a number; None if missing, not a number or too large."""
     try:
         value = float(get(name))
     except ValueError:
@@ -128,7 +128,7 @@ def draw_choice(
     default: str,
     **options_of_widget: Any,
 ) -> str:
-    """Draw a widget that chooses a value of a URL parameter; return the value.
+    """Draw a widget bound to a URL parameter; return its value, else the default.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def draw_choice(
 
 
 def _on_choose(name: str, key: str) -> None:
-    """Write the chosen value of a widget into the URL."""
+    """Write the chosen value of a widget to the URL; None changes nothing."""
     if (value := st.session_state[key]) is not None:
         set_param(name, str(value))
 
@@ -172,7 +172,7 @@ def draw_fragment(
     scene: ExploredRuns,
     run_every: float | None = None,
 ) -> None:
-    """Draw a part of Explore in a separate fragment; an error ends this part only."""
+    """Draw a part of Explore as a fragment; an exception becomes a message in it."""
     st.fragment(
         lambda: run_guarded(lambda: draw(scene)), key=f"explore/{name}", run_every=run_every
     )()

@@ -39,7 +39,7 @@ def draw(
     is_bare: bool = False,
     **options: Any,
 ) -> Any:
-    """Draw a figure, its note, and a menu with its data.
+    """Draw a figure in the viewer's theme, its note, and a menu with its data.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def has_large_type() -> bool:
 
 
 def _draw_note_and_menu(view: FigureView, key: str, file: str, note: str) -> None:
-    """Draw the note of a figure, and a menu with its numbers."""
+    """Draw a figure's note, and the menu with its data as table and CSV, if any."""
     if view.data is None and not note:
         return
     with st.container(
@@ -106,7 +106,7 @@ def _draw_note_and_menu(view: FigureView, key: str, file: str, note: str) -> Non
 
 @st.cache_resource(max_entries=128, show_spinner=False)
 def cached_view(key: tuple[Any, ...], _make: Callable[[], ViewOrNone]) -> ViewOrNone:
-    """Return a view, built once for all sessions and never changed afterwards.
+    """Return the view that `_make` builds, cached for all sessions and never changed.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def cached_view(key: tuple[Any, ...], _make: Callable[[], ViewOrNone]) -> ViewOr
 
 
 def build_view(key: tuple[Any, ...], make: Callable[[], ViewOrNone]) -> ViewOrNone:
-    """Build a view without caching it; parameters as in `cached_view`."""
+    """Return the view that `make` builds, or None; its figure becomes a dict only once."""
     del key
     view = make()
     if view is not None:
@@ -130,7 +130,7 @@ def build_view(key: tuple[Any, ...], make: Callable[[], ViewOrNone]) -> ViewOrNo
 
 
 def draw_table(rows: pd.DataFrame, **options: Any) -> None:
-    """Draw a sortable table of numbers and texts.
+    """Draw a sortable table; each column of seconds is shown in one unit.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def draw_fixed_table(rows: pd.DataFrame) -> None:
 
 
 def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a table with one unit per column of seconds, and the formats of these columns."""
+    """Return a table with its columns of seconds in one unit each, and their formats."""
     columns, formats = {}, {}
     size, unit = 1.0, "s"
     for title, values in rows.items():
@@ -167,7 +167,10 @@ def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> None:
-    """Draw the first rows of a table, and its download as CSV with times in seconds."""
+    """Draw the first 500 rows of a table, and the download of all rows as CSV.
+
+    The CSV has times in seconds. Without `is_sortable`, each row keeps its own unit.
+    """
     if is_sortable:
         draw_table(readable(rows.head(MAX_ROWS)), hide_index=True)
     else:
@@ -189,7 +192,7 @@ def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> Non
 
 
 def readable(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with readable outside text in cells and titles; for display only."""
+    """Return a table with invisible characters shown and long texts cut; for display only."""
     table = pd.DataFrame(
         {index: _readable_cells(rows.iloc[:, index]) for index in range(rows.shape[1])},
         index=rows.index,
@@ -206,7 +209,7 @@ def readable(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _readable_cells(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a column with readable, shortened texts; numbers stay."""
+    """Return a column with invisible characters shown and long texts cut; numbers stay."""
     if pd.api.types.is_numeric_dtype(values):
         return values
     return values.map(
@@ -225,7 +228,7 @@ def themed_color(colour: str) -> str:
 
 
 def draw_format_choice() -> None:
-    """Draw the choice of the image format that the camera icon of charts saves."""
+    """Draw the choice of PNG or SVG, the format that the charts' camera icon saves."""
     st.segmented_control(
         "Camera saves",
         FORMATS,

@@ -47,9 +47,10 @@ class SecurityHeaders:
         self._headers = [(name.lower().encode(), text.encode()) for name, text in HEADERS.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response of the app with the security headers."""
+        """Call the app, and add the security headers to its response."""
 
         async def send_with_headers(message: Message) -> None:
+            """Send a message; the start of a response gets the security headers."""
             if message["type"] == "http.response.start":
                 names = {name for name, _ in self._headers}
                 own = [pair for pair in message["headers"] if pair[0].lower() not in names]

@@ -43,7 +43,7 @@ _MAX_JOBS: Final = 5000
 
 
 def open_job(job_id: str, clicked: int | None = None) -> None:
-    """Open the drawer with a job and rerun; call it last in a callback or fragment.
+    """Write a job into the URL, which opens its drawer, and rerun; call it last.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def open_job(job_id: str, clicked: int | None = None) -> None:
 def draw_job_table(
     name: str, table: pd.DataFrame, ids: Sequence[str], height: int | Literal["content"]
 ) -> None:
-    """Draw a table of jobs; a click on a row opens its job.
+    """Draw a table of jobs; a click on a row opens the drawer of its job.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def draw_job_table(
 
 
 def _on_row_click(key: str, clicked: int, ids: Sequence[str]) -> None:
-    """Open the job of the clicked row."""
+    """Open the drawer with the job of the clicked row; `clicked` = version of the table."""
     event: Any = st.session_state.get(key)
     for row in event["selection"]["rows"] if event else []:
         if row < len(ids):
@@ -96,7 +96,7 @@ def _on_row_click(key: str, clicked: int, ids: Sequence[str]) -> None:
 
 
 def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
-    """Draw the drawer if a job is open.
+    """Draw the drawer of the job in the URL; a warning if the trace has no such job.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def draw(compared: ComparedRuns, titles: Sequence[str] = ()) -> None:
 
 
 def _requested_row(trace: Trace) -> int | None:
-    """Return the row of the requested job in the trace, or None."""
+    """Return the row in the trace of the job in the URL (id or row), or None."""
     if job_id := url_params.get(JOB):
         return tables.job_row(trace, job_id)
     row = url_params.get(_ROW)
@@ -145,7 +145,10 @@ def _requested_row(trace: Trace) -> int | None:
 
 
 def _policy_indices(compared: ComparedRuns, titles: Sequence[str]) -> list[int]:
-    """Return the indices in the study of the policies to show, without those lacking results."""
+    """Return the indices in the study of the policies to show, those with results only.
+
+    Without any, the first policy with results.
+    """
     runs = compared.runs
     requested = list(titles) or [comparison.highlighted_policy(compared.report), compared.baseline]
     places = [runs.titles.index(title) for title in requested if title in runs.titles]
@@ -154,7 +157,7 @@ def _policy_indices(compared: ComparedRuns, titles: Sequence[str]) -> list[int]:
 
 
 def version() -> int:
-    """Return how often the drawer was closed: part of widget keys, so that rows reopen it."""
+    """Return how often the drawer was closed; in widget keys, it discards old clicks."""
     return int(st.session_state.get(_EDITION, 0))
 
 
@@ -170,7 +173,7 @@ def _is_late(requested: str) -> bool:
 
 
 def _on_close() -> None:
-    """Forget the open job, and remember when it was closed."""
+    """Remove the open job from the URL, remember when, and raise the version."""
     requested = url_params.get(JOB) or url_params.get(_ROW)
     st.session_state[_CLOSED] = requested, time.monotonic()
     url_params.set_param(JOB, "")
@@ -179,7 +182,7 @@ def _on_close() -> None:
 
 
 def _draw_story(explored: ExploredRuns, job: int, story: JobStory) -> None:
-    """Draw the content of the drawer: sentence, timeline, reasons, table, events, links."""
+    """Draw the drawer's content: sentence, timeline, reasons, table, events, links."""
     st.markdown(f"**{words.plain(story.sentence)}**")
     study = explored.compared.runs.study
     repeat = f" · first of {study.repeats} repeats, seed {study.base.seed}"
@@ -211,7 +214,7 @@ def _draw_story(explored: ExploredRuns, job: int, story: JobStory) -> None:
 
 
 def _draw_events(explored: ExploredRuns, job: int) -> None:
-    """Draw all events of a job under each policy, computed when opened."""
+    """Draw an expander with a table of all events of a job under each policy."""
     with st.expander("All events", key=f"job/events/{job}", on_change="rerun") as box:
         if box.open:
             lives = [
@@ -224,7 +227,10 @@ def _draw_events(explored: ExploredRuns, job: int) -> None:
 
 
 def _draw_reasons(title: str, key: str, job: int, book: Book, longer: str) -> None:
-    """Draw why a job waited under one policy, from a replay of its run, and why it ran longer."""
+    """Draw why a job waited under one policy, by replay of its run, and why it ran longer.
+
+    A long replay needs a click; until then only reasons known without a replay are drawn.
+    """
     replay_s, asked_key = reasons.replay_s(book, job), f"job/asked/{key}/{job}"
     needs_click = replay_s > _MAX_REPLAY_S and not st.session_state.get(asked_key)
     with st.spinner(f"Asking {words.plain(title)}", show_time=False):
@@ -251,7 +257,7 @@ def _on_explain(asked_key: str) -> None:
 
 
 def _no_reason_text(book: Book, job: int) -> str:
-    """Return why there are no reasons: refused, impossible, or no wait."""
+    """Return why a job has no reasons: it was refused, fits no node, or did not wait."""
     return {
         "refused": "Refused: the policy never runs it.",
         "impossible": "It fits no node of this cluster.",
@@ -259,7 +265,7 @@ def _no_reason_text(book: Book, job: int) -> str:
 
 
 def _statements(key: str, job: int, book: Book) -> tuple[Statement, ...]:
-    """Return the statements of a policy on a job; on all jobs in one replay if that pays off."""
+    """Return a policy's reasons on one job; on all jobs in one replay if that pays off."""
     if reasons.replay_s(book, job) > _REPLAY_ALL_S and len(book.trace) <= _MAX_JOBS:
         return _statements_on_all(key, book)
     return _statements_on_one(key, job, book)
@@ -267,20 +273,23 @@ def _statements(key: str, job: int, book: Book) -> tuple[Statement, ...]:
 
 @st.cache_resource(max_entries=24, show_spinner=False)
 def _statements_on_all(key: str, _book: Book) -> tuple[Statement, ...]:
-    """Return the statements of a policy on all jobs, cached."""
+    """Return the reasons that a policy states on all jobs in a replay; cached."""
     del key
     return reasons.replay_statements(_book, store=server.store())
 
 
 @st.cache_resource(max_entries=256, show_spinner=False)
 def _statements_on_one(key: str, job: int, _book: Book) -> tuple[Statement, ...]:
-    """Return the statements of a policy on one job, cached."""
+    """Return the reasons that a policy states on one job in a replay; cached."""
     del key
     return reasons.replay_statements(_book, job, server.store())
 
 
 def timeline_marks() -> tuple[float, ...]:
-    """Return submission and end (s) of the job marked on the timeline; empty after a new zoom."""
+    """Return submission and end (s) of the job marked in the URL, or ().
+
+    Marks are removed from the URL once the zoom window is no longer that of the job.
+    """
     begin, _, end = url_params.get(_MARKS).partition("-")
     if not (begin.isdecimal() and end.isdecimal()):
         return ()
@@ -296,7 +305,7 @@ def timeline_marks() -> tuple[float, ...]:
 
 
 def _on_show_timeline(story: JobStory) -> None:
-    """Zoom to a job, mark it on the timeline and close the drawer."""
+    """Zoom to a job, mark it on the timeline, close the drawer and rerun."""
     state.session().window = one_job.window(story.submit_s, story.end_s)
     url_params.set_param(_MARKS, f"{story.submit_s:.0f}-{story.end_s:.0f}")
     _on_close()

@@ -124,7 +124,7 @@ def run_app() -> None:
 
 
 def _draw_navigation(title: str) -> st.Page:
-    """Set up page title, styles, scripts and navigation; return the current page."""
+    """Set page title, styles and scripts; draw the navigation; return the current page."""
     st.set_page_config(page_title=title, page_icon=str(_ICON), layout="wide")
     st.html(f"<style>{''.join(path.read_text(encoding='utf-8') for path in _STYLES)}</style>")
     st.html(
@@ -153,7 +153,7 @@ def _open_first_page() -> None:
 
 
 def _draw_messages(session: state.Session) -> None:
-    """Draw the notice and the news of the session once."""
+    """Draw the notice and the news of the session, and clear both."""
     if session.notice:
         st.error(words.plain(session.notice), icon=":material/error:")
     if session.news:
@@ -162,7 +162,7 @@ def _draw_messages(session: state.Session) -> None:
 
 
 def _draw_no_store(sentence: str) -> None:
-    """Draw the page without a store: the error and Try again."""
+    """Draw the page of a server without a store: the error, and a button to try again."""
     _draw_navigation("Trainyard")
     st.error(words.plain(sentence), icon=":material/error:")
     st.button("Try again", key="try_again", icon=":material/refresh:")
@@ -194,7 +194,7 @@ def _draw_bar(name: str, bar: DeltaGenerator, below: DeltaGenerator) -> None:
 
 
 def _open_target_page() -> None:
-    """Open the page named in the URL, if there is one."""
+    """Switch to the page named in the URL, if any, keeping other parameters."""
     name = st.query_params.get(TARGET)
     if name in PAGES:
         other_parameters = {
@@ -204,7 +204,7 @@ def _open_target_page() -> None:
 
 
 def _draw_keys() -> None:
-    """Draw the hidden button that the script presses on "?", which opens the shortcuts."""
+    """Draw the hidden button that the script presses on "?"; it opens the shortcuts."""
     if st.button("Keys", key="keys"):
         _draw_shortcuts()
 

@@ -46,7 +46,7 @@ _FILES: Final = "Open a scenario file (JSON, or ZIP with its jobs), or exported 
 
 @contextmanager
 def _show_errors() -> Iterator[None]:
-    """Show a `TrainyardError` of the block as one message; the rest of the page goes on."""
+    """Draw a `TrainyardError` of the block as a message, and continue after the block."""
     try:
         yield
     except TrainyardError as error:
@@ -55,7 +55,7 @@ def _show_errors() -> Iterator[None]:
 
 @st.fragment
 def draw() -> None:
-    """Draw "Your runs", unless the list is empty."""
+    """Draw "Your runs", a fragment: search, actions and entries; nothing if the list is empty."""
     with _show_errors():
         search = str(st.session_state.get(_SEARCH, ""))
         items = library.items(server.store(), browser_identity.owner(), search)
@@ -65,7 +65,7 @@ def draw() -> None:
 
 
 def _draw_list(items: Sequence[Item]) -> None:
-    """Draw the search field, the actions on chosen entries, and one page of entries."""
+    """Draw the search field, actions on ticked entries, a comparison of two, and a page."""
     st.text_input(
         "Search",
         key=_SEARCH,
@@ -104,13 +104,13 @@ def _draw_list(items: Sequence[Item]) -> None:
 
 
 def _chosen_ids() -> list[str]:
-    """Return the ids of the ticked entries."""
+    """Return the ids of the ticked entries, in the order of ticking."""
     ids: list[str] = st.session_state.setdefault(_CHOSEN, [])
     return ids
 
 
 def _on_tick(item_id: str) -> None:
-    """Add an entry to the ticked ones, or remove it."""
+    """Add an entry to the ticked ones or remove it, as its checkbox says."""
     others = [other for other in _chosen_ids() if other != item_id]
     st.session_state[_CHOSEN] = (
         [*others, item_id] if st.session_state[_checkbox_key(item_id)] else others
@@ -130,7 +130,10 @@ def _checkbox_key(item_id: str) -> str:
 
 
 def _draw_row(item: Item, before: Item | None) -> None:
-    """Draw one entry: checkbox, title that opens it, and what changed since its predecessor."""
+    """Draw one entry: checkbox, title that opens it, and a line with its changes and runs.
+
+    `before` is the entry to list changes against, or None.
+    """
     name = words.plain(_title_of(item))
     with st.container(
         key=f"runs/row/{item.id}",
@@ -166,7 +169,10 @@ def _title_of(item: Item) -> str:
 
 @st.cache_data(max_entries=4096, show_spinner=False)
 def _changes(old: str, new: str, _old: Item, _new: Item) -> tuple[str, ...]:
-    """Return the changes of a comparison against the earlier one of the same title."""
+    """Return the changed settings of an entry against an earlier one; cached.
+
+    Empty if one of them cannot be read.
+    """
     del old, new
     try:
         return library.changes(server.store(), _old, _new)
@@ -175,7 +181,7 @@ def _changes(old: str, new: str, _old: Item, _new: Item) -> tuple[str, ...]:
 
 
 def _describe(item: Item, changes: Sequence[str]) -> str:
-    """Return the line below a title: kind, changes, runs, when used, tags."""
+    """Return the line below a title: kind, title if named, changes, runs, date, tags."""
     kind = library.KINDS.get(item.kind, item.kind).capitalize()
     title = [charts.visible(item.title, _MAX_TITLE)] if item.name else []
     tags = [f"tags: {', '.join(item.tags)}"] if item.tags else []
@@ -194,14 +200,14 @@ def _describe(item: Item, changes: Sequence[str]) -> str:
 
 
 def _runs_kept(item: Item) -> str:
-    """Return how many runs of an entry still have results."""
+    """Return the number of runs of an entry, and how many results of them are still stored."""
     if item.there == item.runs:
         return words.plural(item.runs, "run")
     return f"{item.there:,} of {item.runs:,} runs kept" if item.there else "no run is kept"
 
 
 def _browser_zone() -> tzinfo:
-    """Return the time zone of the browser."""
+    """Return the browser's time zone, else its UTC offset as a zone, else UTC."""
     offset_min = st.context.timezone_offset
     try:
         return ZoneInfo(str(st.context.timezone))
@@ -210,7 +216,7 @@ def _browser_zone() -> tzinfo:
 
 
 def _draw_actions(chosen: Sequence[Item]) -> None:
-    """Draw the buttons for the ticked entries: name, compare, export, delete."""
+    """Draw the buttons for ticked entries: name (one), compare (two), export, delete."""
     # The height is fixed: rows below must not move under the pointer.
     with st.container(
         key="runs/actions", horizontal=True, vertical_alignment="center", gap="small"
@@ -240,7 +246,7 @@ def _draw_actions(chosen: Sequence[Item]) -> None:
 
 
 def _draw_label_form(item: Item) -> None:
-    """Draw the form for the name and tags of an entry."""
+    """Draw the form for the name and tags of an entry; Save stores both and reruns."""
     with st.form(f"runs/label/{item.id}", border=False):
         name = st.text_input(
             "Name",
@@ -268,7 +274,7 @@ def _draw_label_form(item: Item) -> None:
 
 
 def _draw_export(chosen: Sequence[Item]) -> None:
-    """Draw the button that downloads the ticked entries as a ZIP file."""
+    """Draw the button that downloads the ticked entries as ZIP; disabled if too large."""
     is_large = sum(item.kept.size for item in chosen) > archive.MAX_MB * 1e6
     reason = (
         f"More than {archive.MAX_MB:.0f} MB of results: choose fewer."
@@ -294,7 +300,10 @@ def _draw_export(chosen: Sequence[Item]) -> None:
 
 
 def _draw_delete(chosen: Sequence[Item]) -> None:
-    """Draw the deletion of the ticked entries: its effect and its button."""
+    """Draw what deleting the ticked entries does, and the button that deletes them.
+
+    Afterwards a message is stored for the list, nothing is ticked, and the page reruns.
+    """
     st.write(
         f"This removes {'it' if len(chosen) == 1 else f'all {len(chosen)}'} from your list."
         f" {_DELETED}"
@@ -321,7 +330,7 @@ def _draw_delete(chosen: Sequence[Item]) -> None:
 
 
 def _open(item: Item) -> None:
-    """Open an entry on its page, with the results that are still stored."""
+    """Open an entry as the scenario on Compare, or as a plan, backtest or switch on Plan."""
     recipe, session = _admitted_recipe(item), state.session()
     if isinstance(recipe, FromHere):
         session.replace(recipe.study)
@@ -347,7 +356,7 @@ def _open(item: Item) -> None:
 
 
 def _admitted_recipe(item: Item) -> Recipe:
-    """Return the recipe of an entry, after checking that a shared server may open its files."""
+    """Return an entry's recipe; refuse one with files that a shared server may not open."""
     recipe = item.recipe()
     new_study.refuse_server_file(recipe if isinstance(recipe, Study) else recipe.study)
     return recipe
@@ -413,7 +422,7 @@ def _change_markup(share: float) -> str:
 
 
 def draw_file_uploader() -> None:
-    """Draw the uploader for scenario files and exported runs, and open the uploaded file."""
+    """Draw the uploader for scenarios and exported runs; open or import a new file."""
     session = state.session()
     file = st.file_uploader(
         _FILES, ["json", "zip"], key="scenario_file", max_upload_size=intake.UPLOAD_MB
@@ -436,7 +445,7 @@ def draw_file_uploader() -> None:
 
 
 def _open_scenario(session: state.Session, data: bytes, name: str) -> None:
-    """Open an uploaded scenario file, or show why it cannot be read."""
+    """Replace the scenario by an uploaded file's and rerun, or draw why it is unreadable."""
     try:
         opened = bundle.open_scenario_file(
             data, name, session.study, server.store(), [browser_identity.owner()]
@@ -467,7 +476,7 @@ def _open_scenario(session: state.Session, data: bytes, name: str) -> None:
 
 
 def _import_runs(data: bytes, name: str) -> None:
-    """Add the entries of an exported archive to the list, or show why it cannot be read."""
+    """Add the entries of an exported archive to the list, or draw why it cannot be read."""
     try:
         imported = archive.import_archive(
             server.store(), browser_identity.owner(), data, name, results=False

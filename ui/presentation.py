@@ -44,13 +44,13 @@ def draw_button(menu: str) -> None:
 
 
 def _on_present(menu: str) -> None:
-    """Close the menu and remember to begin the presentation."""
+    """Close the menu, and request the presentation for the next run of the script."""
     st.session_state[menu] = False
     st.session_state[_BEGINS] = True
 
 
 def open_if_requested() -> None:
-    """Open Compare in presentation mode if Present was clicked in the last run."""
+    """Switch to Compare in presentation mode if Present was clicked."""
     if st.session_state.pop(_BEGINS, False):
         url_params.set_param(url_params.PRESENT, "1")
         st.switch_page(
@@ -59,7 +59,7 @@ def open_if_requested() -> None:
 
 
 def draw(compared: ComparedRuns) -> None:
-    """Draw the style, the key bindings and the exit of the presentation."""
+    """Draw style, key bindings, a hint on keys, and the button that ends the presentation."""
     st.html(_HERE / "presenting.css")
     large = {"large": figure.has_large_type()}
     _MOUNT(key=_KEY, data=large, on_step_change=lambda: _on_step(compared))
@@ -69,7 +69,7 @@ def draw(compared: ComparedRuns) -> None:
 
 
 def _on_step(compared: ComparedRuns) -> None:
-    """Handle a key: next policy, next saved comparison, type size, or leave."""
+    """Handle a key: another policy, another saved comparison, type size, or leave."""
     step = st.session_state[_KEY].step
     if step == "leave":
         _on_leave()
@@ -87,7 +87,7 @@ def _on_leave() -> None:
 
 
 def _highlight_next(compared: ComparedRuns, step: int) -> None:
-    """Highlight the policy `step` places further."""
+    """Highlight the policy `step` places further, never the baseline; wrap at the ends."""
     report = compared.report
     titles = [title for title in report.labels if title != compared.baseline]
     if titles:
@@ -97,7 +97,7 @@ def _highlight_next(compared: ComparedRuns, step: int) -> None:
 
 
 def _open_saved(step: int) -> None:
-    """Open the saved comparison with complete results `step` places further."""
+    """Open the saved comparison `step` places further by id, among those with all results."""
     session = state.session()
     saved = [
         item

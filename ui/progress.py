@@ -25,7 +25,10 @@ def policy_title(scenario: Scenario) -> str:
 
 
 def describe_briefly(session: state.Session) -> str:
-    """Return the progress of a session in few words: slowest run, runs done or queue place."""
+    """Return the progress of a session in few words: its slowest run and time left.
+
+    With repeats the number of finished runs; before any run has started, the place in the queue.
+    """
     if session.target_study is not None and session.target_study.repeats > 1:
         return f"{len(session.jobs) - len(session.live_jobs):,} of {len(session.jobs):,} runs"
     started = [job for job in session.live_jobs if not job.place]
@@ -40,7 +43,7 @@ def describe_briefly(session: state.Session) -> str:
 
 
 def describe_run(session: state.Session, job: Submission) -> str:
-    """Return the progress of one run: share, simulated time, time left."""
+    """Return a run's policy, share done, simulated time and time left, or queue place."""
     title, report = policy_title(job.scenario), job.progress
     if job.place:
         return f"{title}: {describe_queue_place(job.place, job.starts_in_s)}"
@@ -52,13 +55,13 @@ def describe_run(session: state.Session, job: Submission) -> str:
 
 
 def describe_queue_place(place: int, starts_s: float) -> str:
-    """Return the text with a run's place in the queue and the wait until it starts."""
+    """Return "2nd in the queue" with the estimated wait in seconds as text."""
     about = f", starts in about {words.time(starts_s)}" if starts_s >= 1 else ""
     return f"{_ordinal(place)} in the queue{about}"
 
 
 def describe_simulated_time(report: Progress) -> str:
-    """Return the simulated time that a run has reached."""
+    """Return the simulated time reached and the span of the trace as text."""
     if report.now_s > report.span_s:
         return f"{words.time(report.now_s)}, all jobs submitted"
     if report.span_s >= _LONG_S:
@@ -67,7 +70,7 @@ def describe_simulated_time(report: Progress) -> str:
 
 
 def _estimate_left_s(session: state.Session, job: Submission) -> float | None:
-    """Return the estimated seconds left of a run, or None."""
+    """Return the estimated seconds left of a run, or None; keep its first report."""
     latest = (monotonic(), job.share)
     return estimate.seconds_left(session.first_reports.setdefault(job.key, latest), latest)
 

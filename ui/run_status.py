@@ -44,7 +44,7 @@ class Status(NamedTuple):
 
 
 def draw(page: str) -> None:
-    """Draw the status and Run in a fragment that polls only while runs are live."""
+    """Draw status, Run and Cancel as a fragment that polls only while runs are live."""
     session = state.session()
     if not session.live_jobs and session.finished_count != session.drawn_finished_count:
         # The last run ended while this page was drawn.
@@ -56,7 +56,7 @@ def draw(page: str) -> None:
 
 
 def current_status(session: state.Session) -> Status:
-    """Return whether results are up to date, running, incomplete or of a changed scenario."""
+    """Return whether results are up to date, running, incomplete or of another scenario."""
     if session.live_jobs:
         return Status("hourglass_empty", progress.describe_briefly(session), False)
     if session.displayed_study is None:
@@ -75,12 +75,12 @@ def current_status(session: state.Session) -> Status:
 
 
 def needs_run(session: state.Session) -> bool:
-    """Return True if Run would start something."""
+    """Return True if no run is live and Run would change the results."""
     return not session.live_jobs and current_status(session).differs
 
 
 def _policies_without_result(session: state.Session) -> list[str]:
-    """Return the policies of the scenario that can run but have no result."""
+    """Return titles of policies that can run but lack results; all on an error."""
     try:
         stored = stored_results.gather(session.study)
         unrunnable = stored_results.unrunnable(session.study)
@@ -118,7 +118,7 @@ def _draw_parts(page: str) -> None:
 
 
 def _draw_run_or_cancel(session: state.Session, page: str, status: Status) -> None:
-    """Draw Cancel while runs are live, else Run."""
+    """Draw Cancel, which stops all runs, while runs are live; else Run."""
     with st.container(key="go"):
         if session.live_jobs:
             # A callback runs before any rerun, so the click cannot get lost.
@@ -130,7 +130,10 @@ def _draw_run_or_cancel(session: state.Session, page: str, status: Status) -> No
 
 
 def _draw_run(session: state.Session, page: str, status: Status) -> None:
-    """Draw Run: primary unless the page has its own primary button, disabled if it cannot run."""
+    """Draw Run, which runs the scenario and opens Compare.
+
+    It is primary unless the page has a primary button, and disabled if the scenario cannot run.
+    """
     # One button is primary: on Start the sample until the user has a scenario, on Learn and Plan
     # their own, on Compare and Explore without results the one in the page.
     page_has_primary = (
@@ -155,14 +158,14 @@ def _draw_run(session: state.Session, page: str, status: Status) -> None:
 
 
 def _has_complete_policy(session: state.Session) -> bool:
-    """Return True if a policy of the displayed study is complete."""
+    """Return True if a policy of the displayed study has all its results."""
     return session.displayed_study is not None and bool(
         stored_results.gather(session.displayed_study).places
     )
 
 
 def _draw_details(session: state.Session) -> None:
-    """Draw the popover of the status: progress of runs, changes, age of results, Undo."""
+    """Draw the popover of the status: live runs, else changes or age of results; Undo."""
     if session.live_jobs:
         for job in session.live_jobs[:_MAX_LINES]:
             line = words.plain(progress.describe_run(session, job))
@@ -189,7 +192,7 @@ def _draw_details(session: state.Session) -> None:
 
 
 def _draw_result_age(session: state.Session, runs: StudyResults) -> None:
-    """Draw when the displayed results were computed and how long that took, and Run again."""
+    """Draw when the results were computed and how long it took, and Run again."""
     entries = [entry for policy_entries in runs.entries for entry in policy_entries]
     if not entries:
         st.caption("No result of this scenario is stored.")
@@ -209,7 +212,7 @@ def _draw_result_age(session: state.Session, runs: StudyResults) -> None:
 
 
 def _draw_undo(session: state.Session) -> None:
-    """Draw Undo, with the changes that it reverts."""
+    """Draw Undo, with the changes that it reverts; nothing without an earlier scenario."""
     if not session.undo_stack:
         return
     changes = study_changes(session.undo_stack[-1], session.study, server.store()) or ["details"]
@@ -225,7 +228,7 @@ def _draw_undo(session: state.Session) -> None:
 
 
 def _on_undo(session: state.Session) -> None:
-    """Undo the last change of the scenario."""
+    """Undo the last change of the scenario, and request a rerun of the whole page."""
     session.undo()
     st.session_state[_UNDONE] = True
 

@@ -19,7 +19,7 @@ _LOOK_S: Final = 2.0
 
 
 def draw(study: Study) -> None:
-    """Draw headline and queue chart of the sample, or a placeholder until it has run."""
+    """Draw headline and queue chart of the sample, or a placeholder until all is stored."""
     with st.container(key="picture", gap=None):
         compared = _compare_all(study)
         if compared is None:
@@ -34,7 +34,7 @@ def draw(study: Study) -> None:
 
 
 def _draw_placeholder(study: Study) -> None:
-    """Draw the placeholder; rerun the page when the result is stored."""
+    """Draw a box in place of the chart; rerun the page when the result is stored."""
     stored_results.clear_lookups()
     if _compare_all(study) is not None:
         st.rerun()
@@ -44,7 +44,7 @@ def _draw_placeholder(study: Study) -> None:
 
 
 def _compare_all(study: Study) -> ComparedRuns | None:
-    """Return the compared runs of all policies; None until all are stored."""
+    """Return the comparison of a study; None until all its policies are stored."""
     try:
         compared = comparison.compare(stored_results.gather(study))
     except TrainyardError:  # a stored result was just removed

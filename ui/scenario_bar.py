@@ -51,7 +51,7 @@ _CHIP_NAME: Final = 40
 
 
 def draw(page: str) -> None:
-    """Draw the bar of a page: chips, status, Run, Share."""
+    """Draw the bar of a page: menus of the scenario, status, Run, Share."""
     session = state.session()
     with st.container(
         key="bar", horizontal=True, vertical_alignment="center", gap="small", wrap=False
@@ -72,7 +72,7 @@ def draw(page: str) -> None:
 
 
 def draw_warnings(page: str) -> None:
-    """Draw why the scenario cannot run, or how long it takes, with suggested fixes."""
+    """Draw what keeps the scenario from running, and the time of a large one, with fixes."""
     session = state.session()
     stopped = profiles.blocking_coverage(session.study)
     # The Trace page shows it next to the missing profiles.
@@ -85,7 +85,10 @@ def draw_warnings(page: str) -> None:
 
 
 def _draw_estimate(session: state.Session) -> None:
-    """Draw the estimated time and memory of a large study, with buttons for a smaller trace."""
+    """Draw time and memory of a large study, and buttons for parts of its trace.
+
+    Nothing is drawn for small studies, or if Run would change nothing.
+    """
     study, pool = session.study, server.pool()
     try:
         estimated = estimate.estimate(study, pool.store, pool.costs, pool.workers)
@@ -113,12 +116,12 @@ def _draw_estimate(session: state.Session) -> None:
 
 
 def _on_use_smaller(session: state.Session, spec: TraceSpec) -> None:
-    """Replace the trace of the study by a smaller part."""
+    """Replace the trace of the scenario by one of its parts."""
     session.replace(new_study.with_trace(session.study, spec, server.store()))
 
 
 def _draw_share(session: state.Session) -> None:
-    """Draw the Share menu in a separate fragment; its contents are built when it opens."""
+    """Draw the Share menu as a fragment; its contents are built when it opens."""
     st.fragment(error_boundary.run_guarded)(partial(_draw_share_menu, session))
 
 
@@ -136,7 +139,7 @@ def _draw_share_menu(session: state.Session) -> None:
 
 
 def _draw_share_link(session: state.Session) -> None:
-    """Draw the name of the scenario and the link to copy."""
+    """Draw the field for the scenario's name, which is saved, and the link to copy."""
     name = st.text_input(
         "Name",
         session.study.base.name,
@@ -162,7 +165,7 @@ def _draw_share_link(session: state.Session) -> None:
 
 
 def _draw_scenario_file(study: Study) -> None:
-    """Draw the download of the scenario; with its jobs if a link would lack them."""
+    """Draw the download of the scenario: ZIP with uploaded jobs, else JSON."""
     if study.base.trace.source.startswith("store:") and _has_trace(study):
         st.download_button(
             "Scenario file, with its jobs",
@@ -197,7 +200,7 @@ def _has_trace(study: Study) -> bool:
 
 
 def _draw_result_files(session: state.Session) -> None:
-    """Draw the downloads of the report and of the tables, disabled without results."""
+    """Draw the downloads of report and tables; disabled without a complete policy."""
     stored = (
         stored_results.gather(session.displayed_study)
         if session.displayed_study is not None
@@ -224,7 +227,7 @@ def _draw_result_files(session: state.Session) -> None:
 
 
 def _draw_command(study: Study) -> None:
-    """Draw the command line that runs the scenario without a browser."""
+    """Draw the command line that runs the scenario, and the one for uploaded jobs."""
     st.caption("Command line, with the same numbers")
     st.code(f"python -m trainyard run --scenario {FILE}", language="bash", wrap_lines=True)
     if study.base.trace.source.startswith("store:"):
@@ -246,7 +249,7 @@ def _draw_chips(session: state.Session) -> None:
 
 
 def _chip_popover(name: str, label: str) -> Any:
-    """Return a popover in the bar."""
+    """Return a popover in the bar, to draw the menu `name` in."""
     return st.popover(label, key=f"chip_{name}", type="tertiary")
 
 
@@ -281,6 +284,7 @@ def _field_options(
     st.session_state[key] = value
 
     def on_change() -> None:
+        """Put the chosen value of the field into the scenario."""
         chosen = st.session_state[key]
         fields[name] = (chosen, label(chosen)), version
         _replace_study(partial(make_study, chosen))
@@ -289,7 +293,7 @@ def _field_options(
 
 
 def _replace_study(make_study: Callable[[], Study]) -> None:
-    """Replace the study and reset all forms, or show why the new value is invalid."""
+    """Replace the scenario and reset all forms, or set a notice that the value is invalid."""
     # Forms on the page show the same value, so all widgets are reset.
     session = state.session()
     try:
@@ -302,7 +306,10 @@ def _replace_study(make_study: Callable[[], Study]) -> None:
 
 
 def _draw_trace_chip(session: state.Session) -> None:
-    """Draw the trace menu: load factor, range of days, dates or days."""
+    """Draw the trace menu: load factor, range of submissions, dates or days.
+
+    Without a trace it only links to the Trace page.
+    """
     study = session.study
     try:
         source = load_source(study.base.trace, server.store())
@@ -340,12 +347,15 @@ def _with_load(study: Study, load: float) -> Study:
 
 
 def _on_toggle_dates() -> None:
-    """Store whether instants are written as dates."""
+    """Store in the session whether instants are written as dates."""
     state.session().calendar = bool(st.session_state[_CALENDAR])
 
 
 def _draw_window(study: Study, days: float, epoch: str) -> None:
-    """Draw the range of submissions to simulate as two select boxes."""
+    """Draw the first and last submission to simulate as two select boxes.
+
+    `days` = length of the whole trace.
+    """
     first, last = (day * 86_400.0 for day in intake.window_days(study.base.trace, days))
     whole_s = days * 86_400.0
     step_s = next((step for step in _STEPS_S if whole_s / step <= _MAX_STEPS), _STEPS_S[-1])
@@ -373,14 +383,14 @@ def _draw_window(study: Study, days: float, epoch: str) -> None:
 
 
 def _with_window(study: Study, ends_s: tuple[float, float], days: float) -> Study:
-    """Return the study with a range of submissions, in seconds."""
+    """Return the study with a range of submissions; `days` = length of the whole trace."""
     first, last = ends_s
     spec = intake.cut_to_window(study.base.trace, (first / 86_400, last / 86_400), days)
     return new_study.with_trace(study, spec, server.store())
 
 
 def _draw_cluster_chip(session: state.Session) -> None:
-    """Draw the cluster menu: nodes of each group."""
+    """Draw the cluster menu: totals, and node counts of the first six groups."""
     cluster = session.study.base.cluster
     name = charts.visible(cluster.name, _CHIP_NAME)
     with _chip_popover("cluster", words.plain(f"{name} · {words.plural(cluster.gpus, 'GPU')}")):
@@ -401,9 +411,10 @@ def _draw_cluster_chip(session: state.Session) -> None:
 
 
 def _node_setter(study: Study, row: int) -> Callable[[int], Study]:
-    """Return a function from a node count to the study with it in one row of the cluster."""
+    """Return a function from a node count to the study with it in a row of the cluster."""
 
     def with_count(count: int) -> Study:
+        """Return the study with a number of nodes in the row."""
         table = machines.group_table(study.base.cluster)
         table.loc[row, "nodes"] = count
         types = machines.type_table(study.base.cluster)
@@ -415,7 +426,7 @@ def _node_setter(study: Study, row: int) -> Callable[[int], Study]:
 
 
 def _draw_policies_chip(session: state.Session) -> None:
-    """Draw the policies menu: compared policies and the baseline."""
+    """Draw the policies menu: the compared policies and the baseline."""
     study = session.study
     titles = study.titles
     with _chip_popover("policies", words.plural(len(titles), "policy")):
@@ -459,7 +470,7 @@ def _draw_policies_chip(session: state.Session) -> None:
 def _policy_choices(
     cache_key: str, _trace: Trace | None, _perf: Spec
 ) -> dict[str, tuple[str, bool]]:
-    """Return all policies: name -> (title, whether the policy can run on these jobs)."""
+    """Return policy name -> (title, whether it can run on these jobs); cached."""
     del cache_key
     return {
         choice.name: (choice.title, not choice.reason)
@@ -468,7 +479,7 @@ def _policy_choices(
 
 
 def _with_names(study: Study, names: list[str]) -> Study:
-    """Return the study with these policies; keeps their variants, and never zero policies."""
+    """Return the study with these policies; unchanged without any. Variants are kept."""
     kept_specs = [spec for spec in study.allocators if spec.name in names]
     kept_names = {spec.name for spec in kept_specs}
     specs = (*kept_specs, *(Spec(name) for name in names if name not in kept_names))
@@ -479,7 +490,7 @@ def _with_names(study: Study, names: list[str]) -> Study:
 
 
 def _draw_runs_chip(session: state.Session) -> None:
-    """Draw the runs menu: repeats and seed."""
+    """Draw the runs menu: number of repeats and seed."""
     study = session.study
     with _chip_popover("runs", f"{words.plural(study.repeats, 'run')}, seed {study.base.seed}"):
         # One click cannot submit more runs than the queue admits.

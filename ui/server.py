@@ -52,7 +52,7 @@ def executor_name() -> str:
 
 
 def batch_queue() -> RunQueue | str:
-    """Return the queue of sweeps, plans and replays: the pool, or TRAINYARD_EXECUTOR."""
+    """Return the queue of sweeps, plans and replays: the pool, or another executor's name."""
     return pool() if _LOCAL.fullmatch(executor_name()) else executor_name()
 
 
@@ -63,7 +63,7 @@ def store() -> Store:
 
 @st.cache_resource(ttl=_HOUR_S, show_spinner=False)
 def delete_expired() -> None:
-    """Delete results and uploads after their retention period, at most once an hour."""
+    """Delete results and uploads past their retention, at most hourly; log failures."""
     try:
         store().expire()
     except TrainyardError as error:
@@ -72,7 +72,7 @@ def delete_expired() -> None:
 
 @st.cache_resource(ttl=_DAY_S, show_spinner=False)
 def prepare_sample() -> None:
-    """Run the sample once a day unless its result is stored, for the first visitor."""
+    """Run the sample at most once a day, and keep its result as the server's own entry."""
     study = new_study.sample_study()
     try:
         keys = [pool().submit(scenario, _SERVER).key for scenario in study.scenarios()]
@@ -100,7 +100,7 @@ class SessionSeat:
 
 
 def _on_session_end(watcher: str) -> None:
-    """Free the memory of a session that has ended, and of cached jobs after the last one."""
+    """Free the uploads of a session that has ended, and cached jobs after the last one."""
     freed_bytes = _SESSIONS.pop(watcher, lambda: 0)()
     if not _SESSIONS:
         freed_bytes += clear_cache()
@@ -109,7 +109,11 @@ def _on_session_end(watcher: str) -> None:
 
 @st.cache_resource(show_spinner=False, scope="session", on_release=SessionSeat.release)
 def seat(watcher: str, _free_session: Callable[[], int]) -> SessionSeat:
-    """Register a session on every rerun; a short disconnect keeps its runs."""
+    """Register a session on every rerun; a short disconnect keeps its runs.
+
+    `_free_session` frees its uploads and returns the bytes freed. Returns the session's seat,
+    released when it ends.
+    """
     pool().grace.end(watcher)
     _SESSIONS[watcher] = _free_session
     return SessionSeat(watcher)

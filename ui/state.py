@@ -168,7 +168,11 @@ class Session:
     other_runs: dict[str, Callable[[], int]] = field(default_factory=dict)
 
     def edit(self, study: Study) -> None:
-        """Set the study to one edited in a form; widgets keep their values."""
+        """Set the study to one edited in a form; widgets keep their values.
+
+        The study before can be undone. Policies keep the colors of the displayed study, which gets
+        the new names if it is the same otherwise.
+        """
         # A study whose trace is gone cannot run, so it is no step to undo.
         if study != self.study and not new_study.is_trace_missing(self.study, server.store()):
             self.undo_stack.append(self.study)
@@ -183,12 +187,12 @@ class Session:
             self.displayed_study = replace(self.displayed_study, names=study.names)
 
     def replace(self, study: Study) -> None:
-        """Set the study to one from outside the forms (sample, file, preset) and reset widgets."""
+        """Set the study to one from outside the forms (sample, file, preset); reset widgets."""
         self.edit(study)
         self.form_version += 1
 
     def open(self, study: Study) -> bool:
-        """Replace the study and display its stored results; return True if there are any."""
+        """Replace the study; display and list its stored results. Return True if there are any."""
         self.replace(study)
         if has_results := stored_results.has_results(self.study):
             self.displayed_study = self.study
@@ -200,13 +204,13 @@ class Session:
         return trace_epoch if self.calendar else ""
 
     def undo(self) -> None:
-        """Undo the last change of the study, if there is one."""
+        """Restore the study before the last change, if there is one, and reset widgets."""
         if self.undo_stack:
             self.study = self.undo_stack.pop()
             self.form_version += 1
 
     def name(self, name: str) -> None:
-        """Rename the scenario; this changes no result and is not a step to undo."""
+        """Name the scenario, also in the list of runs; no result changes, and Undo skips it."""
         if self.displayed_study is not None and self.displayed_study.matches(self.study):
             self.displayed_study = self.displayed_study.with_name(name)
             self.notice = browser_identity.rename_run(self.displayed_study)
@@ -226,7 +230,7 @@ class Session:
 
     @property
     def _jobs(self) -> tuple[Any, ...]:
-        """Identity of the jobs of the displayed runs, without their load factor."""
+        """Source, format, options and range of the displayed trace, without its load."""
         trace = (self.displayed_study or self.study).base.trace
         return trace.source, trace.fmt, trace.read, trace.from_s, trace.to_s
 
@@ -251,13 +255,13 @@ class Session:
 
     @property
     def finished_count(self) -> int:
-        """Number of policies without live runs; the page is redrawn when it grows."""
+        """Number of submitted policies without live runs; the page is redrawn when it grows."""
         live_policies = {job.scenario.allocator for job in self.live_jobs}
         return len({job.scenario.allocator for job in self.jobs.values()} - live_policies)
 
     @property
     def unrun_changes(self) -> list[str]:
-        """Differences between the displayed and the edited study; empty without any."""
+        """Differences between the displayed and the edited study as text; [] if none."""
         if self.displayed_study is None or self.displayed_study.matches(self.study):
             return []
         return study_changes(self.displayed_study, self.study, server.store()) or ["details"]
@@ -268,7 +272,10 @@ class Session:
         return self.pending_study or self.displayed_study
 
     def display_pending(self) -> None:
-        """Display the pending study at its first new result; drop it if all runs were cancelled."""
+        """Display the pending study at its first new result or failure.
+
+        If all its runs ended without one (cancelled), it is dropped.
+        """
         if self.pending_study is None:
             return
         # Results that were stored before the run do not replace the displayed study.
@@ -280,7 +287,10 @@ class Session:
             self.pending_study, self.jobs = None, {}
 
     def run(self, *, again: bool = False) -> None:
-        """Cancel the previous runs, submit all runs without stored results, and display the study.
+        """Submit the study's runs without stored results, and cancel the earlier live runs.
+
+        The study is displayed at once, or at its first new result while older results are
+        displayed. It is added to this browser's runs. A full queue gives a notice.
 
         Parameters
         ----------
@@ -322,7 +332,10 @@ class Session:
         self.drawn_finished_count = self.finished_count
 
     def _wait_for_short_runs(self) -> None:
-        """Wait up to `MOMENT_S` if all runs end by then: drawing twice would slow them."""
+        """Wait up to `MOMENT_S` if all runs are expected to end by then.
+
+        Drawing the page twice would slow them.
+        """
         ends_s = time.monotonic() + MOMENT_S
         live = self.live_jobs
         if max([job.starts_in_s + job.seconds for job in live], default=math.inf) <= MOMENT_S:
@@ -331,13 +344,13 @@ class Session:
             stored_results.clear_lookups()
 
     def drop_upload(self) -> int:
-        """Remove the upload and its account of dropped rows; return the bytes freed."""
+        """Drop the upload and how files were read; return the size of the upload."""
         size = 0 if self.upload is None else self.upload.size
         self.upload, self.intakes = None, {}
         return size
 
     def cancel(self) -> None:
-        """Cancel all runs, the queued ones first so that none of them starts in between."""
+        """Cancel all live runs, queued ones first; note the simulated time of each."""
         for job in reversed(self.live_jobs):
             if (report := job.progress) is not None:
                 self.stopped_s[job.key] = report.now_s
@@ -350,7 +363,7 @@ def with_seed_and_repeats(study: Study, seed: int, repeats: int) -> Study:
 
 
 def _scenarios_by_seed(study: Study) -> list[tuple[int, Scenario]]:
-    """Return (policy index, scenario) pairs; the first seed of every policy comes first."""
+    """Return (policy index, scenario) pairs, ordered by seed, then by policy."""
     columns = [study.policy_scenarios(index) for index in range(len(study.allocators))]
     return [
         (index, column[turn])
@@ -383,7 +396,10 @@ def is_open() -> bool:
 
 
 def open_session() -> Session:
-    """Return the session; a new one starts from the URL, or else from the first sample."""
+    """Return the session; a new one starts from the URL, or else from the sample.
+
+    Each call registers the session and starts the server's periodic work.
+    """
     stored_results.clear_lookups()
     if _SESSION not in st.session_state:
         st.session_state[_SESSION] = opened = _session_from_url(
@@ -407,7 +423,7 @@ def open_session() -> Session:
 
 
 def url_parameters() -> dict[str, str]:
-    """Return the URL parameters: the edited study, and the displayed one if it differs."""
+    """Return the URL parameters: scenario, displayed study, live runs, zoom, dates."""
     current = session()
     parameters = {SCENARIO: current.study.pack()}
     if current.displayed_study is not None and not current.displayed_study.matches(current.study):
@@ -440,7 +456,7 @@ def link() -> str:
 
 
 def _all_url_parameters() -> dict[str, str]:
-    """Return all URL parameters: page and session."""
+    """Return all URL parameters of the page and the session."""
     return {
         name: text
         for name, text in st.query_params.to_dict().items()
@@ -464,12 +480,14 @@ def write_url() -> None:
 
 
 def widget_key(name: str, *parts: Any) -> str:
-    """Return the key of a widget that edits a part of the study."""
+    """Return the key of a widget; it changes when code outside the forms sets the study."""
     return "/".join([name, *map(str, parts), str(session().form_version)])
 
 
 def forget_trace(digest: str) -> int:
-    """Delete an uploaded trace and all its results; return the number of results.
+    """Delete an uploaded trace and its results; return how many results were deleted.
+
+    Undo forgets the studies of this trace.
 
     Raises
     ------
@@ -487,7 +505,11 @@ def forget_trace(digest: str) -> int:
 
 
 def _session_from_url(scenario: str, result: str) -> Session:
-    """Return a session with the studies of the URL, or with the sample if it has none."""
+    """Return a session with the studies of the URL, or with the sample if it has none.
+
+    `scenario` and `result` are the parameters `SCENARIO` and `RESULT`. A notice reports what cannot
+    be read.
+    """
     if not scenario:
         return Session(new_study.sample_study())
     try:
@@ -529,7 +551,7 @@ def _add_to_runs(study: Study) -> str:
 
 
 def _parse_window(t0: str, t1: str) -> tuple[float, float] | None:
-    """Parse a zoom window of the URL; return None for an invalid one."""
+    """Return a zoom window (s) from two texts of the URL; None if it is invalid."""
     try:
         first, last = float(t0), float(t1)
     except ValueError:
@@ -538,7 +560,7 @@ def _parse_window(t0: str, t1: str) -> tuple[float, float] | None:
 
 
 def _session_without_trace(scenario: str, sentence: str) -> Session:
-    """Return a session with a valid study without trace, or else with the sample."""
+    """Return a session with the URL's study, else the sample, and a notice."""
     try:
         return Session(new_study.refuse_server_file(Study.unpack(scenario)), notice=sentence)
     except TrainyardError:

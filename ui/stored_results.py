@@ -26,7 +26,7 @@ def clear_lookups() -> None:
 
 
 def unrunnable(study: Study) -> dict[str, str]:
-    """Return the policies that cannot run on this trace and cluster: title -> reason."""
+    """Return title -> reason for policies that cannot run on the study's trace and cluster."""
     reasons = (
         new_study.refusal_reason(study, index, server.store())
         for index in range(len(study.allocators))
@@ -35,7 +35,7 @@ def unrunnable(study: Study) -> dict[str, str]:
 
 
 def gather(study: Study) -> StudyResults:
-    """Return the stored runs of a study; looked up once per run of a page."""
+    """Return the stored results of a study, missing ones left out; cached for one page run."""
     lookups: dict[object, StudyResults] = st.session_state.setdefault(_GATHERED, {})
     cache_key = study.canonical(), study.slots, study.names
     if cache_key not in lookups:
@@ -56,7 +56,7 @@ def gather(study: Study) -> StudyResults:
 
 
 def _load_backtest(study: Study) -> Past | None:
-    """Return the stored backtest of a study; None without one, or if it cannot be read."""
+    """Return the best verdict of a study's stored backtests; None without a readable one."""
     try:
         return backtest_verdict.best_verdict(study, server.store())
     except TrainyardError:
@@ -72,7 +72,7 @@ def keys_of(canonical: str, _study: Study) -> tuple[tuple[str, ...], ...]:
 
 
 def _load_entries(keys: list[str]) -> dict[str, StoredResult]:
-    """Return the stored results of keys; uncached ones are loaded in one call."""
+    """Return key -> stored result, from the cache or the store; missing keys are absent."""
     cache = _entry_cache()
     entries = {key: entry for key in keys if (entry := cache.get(key))}
     missing = [key for key in keys if key not in entries]
@@ -91,13 +91,13 @@ def _entry_cache() -> dict[str, StoredResult]:
 
 
 def forget_entries() -> None:
-    """Clear the cache, because results were deleted."""
+    """Clear the caches of stored results, because results were deleted."""
     _entry_cache.clear()
     st.session_state[_GATHERED] = {}
 
 
 def has_results(study: Study, among: Collection[str] | None = None) -> bool:
-    """Return True if a policy of a study is complete; `among` = with a result of these keys."""
+    """Return True if a policy has all results, and with `among` one of these keys."""
     try:
         runs = gather(study)
     except TrainyardError:

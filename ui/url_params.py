@@ -32,7 +32,7 @@ def get(name: str) -> str:
 
 
 def set_param(name: str, value: str) -> None:
-    """Write a URL parameter; "" removes it."""
+    """Write a parameter to the session and the URL; "" removes it from the URL."""
     _session_values()[name] = value
     if value and st.query_params.get(name) != value:
         st.query_params[name] = value
@@ -46,7 +46,10 @@ def is_presenting() -> bool:
 
 
 def draw_tabs(tabs: Tabs, first: str, key: str) -> None:
-    """Draw tabs, of which only the open one draws its content; write its name into the URL."""
+    """Draw tabs, opening `first` at a followed link; only the open tab is drawn.
+
+    Its name is written to the URL.
+    """
     titles = [title for title, _ in tabs.values()]
     # Not as `default`: a default that changes with the URL would reset the chosen tab. A URL with
     # another tab than the one written last is a followed link.
@@ -63,6 +66,6 @@ def draw_tabs(tabs: Tabs, first: str, key: str) -> None:
 
 
 def _session_values() -> dict[str, str]:
-    """Return the URL parameters as this session last wrote them."""
+    """Return name -> value of the parameters that this session wrote; "" = removed."""
     values: dict[str, str] = st.session_state.setdefault(_KEPT, {})
     return values

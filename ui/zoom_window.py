@@ -18,7 +18,7 @@ _FAULT: Final = "window_fault"
 
 
 def current(end_s: float) -> Window | None:
-    """Return the zoom window cut at the end of the runs; None for the whole run."""
+    """Return the zoom window in seconds, cut at the end of the runs; None = the whole run."""
     window = state.session().window
     if window is None or window[0] >= end_s:
         return None
@@ -26,7 +26,7 @@ def current(end_s: float) -> Window | None:
 
 
 def drop_outside(end_s: float) -> None:
-    """Drop a zoom window that begins after the runs end, and report it."""
+    """Remove a zoom window that begins after the runs end, and draw a note about it."""
     if state.session().window is None or current(end_s) is not None:
         return
     set_window((), end_s)
@@ -34,7 +34,7 @@ def drop_outside(end_s: float) -> None:
 
 
 def set_window(ends: Sequence[float], end_s: float) -> None:
-    """Set the zoom window to dragged ends (seconds); no ends = the whole run."""
+    """Set the zoom window to dragged ends (s), and write the URL; no ends = the whole run."""
     session = state.session()
     session.window = _clip(ends, end_s) if len(ends) == 2 else None
     # app.py writes the URL, but does not run in a fragment.
@@ -42,7 +42,7 @@ def set_window(ends: Sequence[float], end_s: float) -> None:
 
 
 def _clip(ends: Sequence[float], end_s: float) -> Window | None:
-    """Return a window inside the run of at least `MIN_WINDOW_S`; None if it is the whole run."""
+    """Return ends (s) as a window inside the run, widened to `MIN_WINDOW_S`; None = whole run."""
     t0, t1 = (min(max(float(end), 0.0), end_s) for end in sorted(ends))
     missing_s = MIN_WINDOW_S - (t1 - t0)
     if missing_s > 0:
@@ -52,7 +52,7 @@ def _clip(ends: Sequence[float], end_s: float) -> Window | None:
 
 
 def draw(key: str, end_s: float, clock: RunClock) -> None:
-    """Draw the chip: the window, its two fields in a popover, and the button that resets it.
+    """Draw the zoom window, two fields for it in a popover, and the button that resets it.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def describe(window: Window, clock: RunClock) -> str:
 
 
 def _draw_fields(key: str, window: Window, end_s: float, clock: RunClock) -> None:
-    """Draw the form with the begin and the end of the window."""
+    """Draw the form with the begin and the end of the window, and its last error."""
     # A field keeps its text under its key, so each window has its own fields.
     version = f"{window[0]:.0f}/{window[1]:.0f}/{clock.epoch}"
     keys = [f"{key}_{name}/{version}" for name in ("from", "to")]
@@ -99,7 +99,7 @@ def _draw_fields(key: str, window: Window, end_s: float, clock: RunClock) -> Non
 
 
 def _on_typed(keys: Sequence[str], window: Window, end_s: float, clock: RunClock) -> None:
-    """Set the window to the typed ends, or remember the error."""
+    """Set the zoom window to the typed ends, or keep an error for the form."""
     try:
         t0, t1 = (
             # The field shows the instant rounded.

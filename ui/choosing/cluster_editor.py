@@ -36,7 +36,7 @@ _CPU: Final = ""
 
 
 def _group_columns(types: Sequence[str]) -> dict[str, Any]:
-    """Return the column settings of the table of node groups."""
+    """Return the editor's column settings for node groups; `types` = GPU types to offer."""
     return {
         "nodes": _COLUMN.NumberColumn(
             "Nodes", width=85, min_value=0, max_value=100_000, step=1, required=True, default=1
@@ -106,7 +106,7 @@ _TYPES: Final[dict[str, Any]] = {
 
 
 def draw_menus(trace: Trace | None) -> None:
-    """Draw the menus Presets, Type or import, Prices, and New GPU type."""
+    """Draw the menus Presets, Type or import, Prices (if a list applies), New GPU type."""
     with st.container(horizontal=True, width="content", key="cluster_menus"):
         with st.popover("Presets", icon=":material/dns:", key=state.widget_key("presets")):
             _draw_presets(trace)
@@ -123,7 +123,7 @@ def draw_menus(trace: Trace | None) -> None:
 
 
 def _draw_presets(trace: Trace | None) -> None:
-    """Draw a button per preset that replaces the cluster."""
+    """Draw a button per preset (one is made for the trace) that replaces the cluster."""
     for preset in _presets_for(trace.digest if trace is not None else "", trace):
         name = f"preset/{preset.name}"
         if st.button(preset.name, key=name, help=words.plain(preset.help), width="stretch"):
@@ -131,7 +131,7 @@ def _draw_presets(trace: Trace | None) -> None:
 
 
 def _draw_text_field() -> None:
-    """Draw the field for a cluster as text, e.g. 4x8:a100, and apply it."""
+    """Draw a field for a cluster as text, e.g. 4x8:a100, and the button that uses it."""
     typed = st.text_input(
         "Type, e.g. 4x8:a100",
         "",
@@ -147,7 +147,7 @@ def _draw_text_field() -> None:
 
 
 def _show_errors(import_cluster: Callable[[], None]) -> None:
-    """Run an import and show its error in place; the cluster then stays."""
+    """Call a function that imports a cluster, and draw its TrainyardError on the page."""
     try:
         import_cluster()
     except TrainyardError as error:
@@ -155,7 +155,7 @@ def _show_errors(import_cluster: Callable[[], None]) -> None:
 
 
 def _draw_import(trace: Trace | None) -> None:
-    """Draw the file uploader for a cluster, and import the file."""
+    """Draw the uploader for a cluster description; a new file replaces the cluster."""
     counts_down_nodes = st.toggle(
         "Count nodes that are down",
         key="cluster_away",
@@ -190,7 +190,7 @@ def _draw_import(trace: Trace | None) -> None:
 
 
 def draw_tables() -> None:
-    """Draw the tables of node groups and GPU types; invalid edits show an error."""
+    """Draw editable tables of node groups and GPU types; save edits or draw their error."""
     session = state.session()
     groups_key = state.widget_key("groups")
     if groups_key not in st.session_state or "cluster_source" not in st.session_state:
@@ -234,13 +234,13 @@ def draw_tables() -> None:
 
 
 def _matching_price_lists() -> dict[str, PriceList]:
-    """Return the price lists that contain a GPU type of the cluster."""
+    """Return name -> price list, for lists with a GPU type of the cluster."""
     types = set(state.session().study.base.cluster.type_index)
     return {prices.name: prices for prices in PRICE_LISTS if types & set(prices.usd_per_gpu_hour)}
 
 
 def _draw_price_lists(price_lists: Mapping[str, PriceList]) -> None:
-    """Draw a button per price list, and the sources of the current prices."""
+    """Draw a button per price list that applies it, and the sources of current prices."""
     cluster = state.session().study.base.cluster
     for name, prices in price_lists.items():
         if st.button(
@@ -252,7 +252,7 @@ def _draw_price_lists(price_lists: Mapping[str, PriceList]) -> None:
 
 
 def find_unschedulable(trace: Trace, cluster: Cluster, perf: Spec) -> machines.UnschedulableJobs:
-    """Return the jobs that can never start on a cluster, cached.
+    """Return the jobs that can never start on a cluster, with reasons; cached.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def find_unschedulable(trace: Trace, cluster: Cluster, perf: Spec) -> machines.U
 
 
 def draw_unschedulable(unschedulable: machines.UnschedulableJobs) -> None:
-    """Draw which jobs can never start and why, and the button that removes them."""
+    """Draw why jobs can never start, a button that leaves them out, and a table."""
     st.warning(
         "  \n".join(words.plain(sentence) for sentence in unschedulable.sentences()),
         icon=":material/warning:",
@@ -307,7 +307,7 @@ def _unschedulable_cached(
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _presets_for(cache_key: str, _trace: Trace | None) -> tuple[machines.ClusterPreset, ...]:
-    """Return the presets, with one that fits the trace, cached."""
+    """Return the preset clusters, with one made for the trace if it is given; cached."""
     del cache_key
     return machines.cluster_presets(_trace)
 
@@ -322,7 +322,7 @@ def _type_column(names: Sequence[str]) -> Any:
 
 
 def _draw_types(cluster: Cluster) -> pd.DataFrame:
-    """Draw the table of speeds and prices per GPU type; return it as edited."""
+    """Draw the table of GPU speeds and prices; return it as edited. Hidden without GPUs."""
     if not cluster.gpus:
         return machines.type_table(cluster)
     names = "+".join(kind.name for kind in cluster.types)

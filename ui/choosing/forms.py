@@ -21,7 +21,7 @@ def label_of(info: ParamInfo) -> str:
 
 
 def draw_fields(params: Sequence[ParamInfo], values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Draw the widgets of parameters in a grid; return their values.
+    """Draw the widgets of parameters in a grid; return the entered values by name.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def draw_fields(params: Sequence[ParamInfo], values: Mapping[str, Any], key: str
 
 
 def draw_spec(kind_name: str, chosen: Spec, key: str) -> Spec:
-    """Draw the form of a policy or model; return it with the entered values."""
+    """Draw the parameters of a policy or model named `kind_name`; return its new Spec."""
     entered = draw_fields(catalog.choice_params(kind_name), chosen.values, key)
     return Spec.of(chosen.name, **entered)
 
@@ -106,7 +106,7 @@ def _draw_text(info: ParamInfo, value: Any, key: str) -> Any:
 
 
 def _draw_file(info: ParamInfo, value: Any, key: str) -> Any:
-    """Draw a file parameter: choices, uploader, and whether to use the file; return its text."""
+    """Draw choices, an uploader and a toggle; return the file's text, or the choice."""
     text, choice = str(value), str(info.default)
     if info.choices:
         choice = st.selectbox(
@@ -140,7 +140,7 @@ def _draw_file(info: ParamInfo, value: Any, key: str) -> Any:
 
 
 def _draw_numbers(info: ParamInfo, value: Any, key: str) -> Any:
-    """Draw a parameter of several numbers, separated by slashes; return its text."""
+    """Draw a text field for several numbers, separated by slashes; return its text."""
     text = "/".join(f"{number:g}" for number in value)
     return st.text_input(
         label_of(info), text, key=key, help=_help_text(info), placeholder="3250/7200"
@@ -148,7 +148,10 @@ def _draw_numbers(info: ParamInfo, value: Any, key: str) -> Any:
 
 
 def _draw_inner_policy(info: ParamInfo, value: Any, key: str) -> Any:
-    """Draw a policy parameter (the inner policy of a wrapper) with its parameters; return it."""
+    """Draw the choice of a wrapper's inner policy and its form; return its Spec.
+
+    Wrappers are not offered.
+    """
     chosen = value if isinstance(value, Spec) else Spec.from_json(value)
     choices = {
         choice.name: choice.title

@@ -50,7 +50,11 @@ def set_cluster(
     questions: tuple[Question, ...] = (),
     jobs: str = "",
 ) -> None:
-    """Use a cluster in the scenario; first ask for missing speeds, and show open questions."""
+    """Use a cluster in the scenario, or keep it pending if speeds are missing; rerun.
+
+    `unknown` are its GPU types without speed. `questions` are drawn by `draw_questions` while this
+    cluster is in use.
+    """
     session = state.session()
     st.session_state[_OPEN] = (cluster.digest, questions)
     if unknown:
@@ -69,7 +73,10 @@ def drop_pending() -> None:
 
 
 def draw_questions() -> None:
-    """Draw the open questions and missing speeds of a cluster; nothing if there are none."""
+    """Draw the open question of the cluster, and the missing speeds of a pending one.
+
+    A pending cluster that came with a trace is dropped once another trace is in use.
+    """
     _draw_open_question()
     pending: PendingCluster | None = st.session_state.get(_PENDING)
     if pending is not None and pending.jobs not in ("", state.session().study.base.trace.source):
@@ -91,7 +98,7 @@ def draw_questions() -> None:
 
 
 def _draw_open_question() -> None:
-    """Draw the question that the cluster's file leaves open: GPUs per node."""
+    """Draw the choice of GPUs per node that the cluster's file leaves open; apply it."""
     digest, questions = st.session_state.get(_OPEN, ("", ()))
     cluster = state.session().study.base.cluster
     if not questions or digest != cluster.digest:
@@ -111,7 +118,7 @@ def _draw_open_question() -> None:
 
 
 def _draw_missing_type(pending: PendingCluster, name: str) -> None:
-    """Draw the fields for a GPU type without speed, and the button for the nearest type."""
+    """Draw fields for a GPU type without speed, and the button for the nearest type."""
     st.warning(words.plain(gpu_types.unknown_type_message(name)), icon=":material/warning:")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         speed, price = draw_fields(f"pending/{name}")
@@ -128,13 +135,13 @@ def _draw_missing_type(pending: PendingCluster, name: str) -> None:
 
 
 def _resolve_type(pending: PendingCluster, name: str, cluster: Cluster) -> None:
-    """Continue with the cluster after one of its GPU types got a speed."""
+    """Use the cluster, or keep it pending, after the GPU type `name` got a speed."""
     names = tuple(other for other in pending.names if other != name)
     set_cluster(cluster, names, pending.news, jobs=pending.jobs)
 
 
 def draw_fields(key: str) -> tuple[float | None, float | None]:
-    """Draw the speed and the price of a GPU type, empty at first; return both."""
+    """Draw empty fields for a GPU type's speed and price; return both, None if empty."""
     speed = st.number_input(
         "Speed, V100 = 1",
         0.001,
@@ -159,13 +166,13 @@ def draw_fields(key: str) -> tuple[float | None, float | None]:
 
 
 def own_types() -> dict[str, GpuType]:
-    """Return the GPU types that this session has described."""
+    """Return the session's own GPU types, name -> type; additions to the dict are kept."""
     types: dict[str, GpuType] = st.session_state.setdefault(_OWN, {})
     return types
 
 
 def draw_new_type() -> None:
-    """Draw the form for a new GPU type."""
+    """Draw the form that adds a GPU type to the session's own types; reject known names."""
     name = st.text_input("Name", "", key="own_type", max_chars=60, placeholder="e.g. rtx6000")
     name = name.strip().lower()
     if name in KNOWN_TYPES:

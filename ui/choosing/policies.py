@@ -88,13 +88,13 @@ def draw(trace: Trace | None) -> None:
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _catalog_entries(cache_key: str, _trace: Trace | None, _perf: Spec) -> dict[str, CatalogEntry]:
-    """Return the catalog entries of all policies for these jobs: name -> entry, cached."""
+    """Return policy name -> catalog entry, with the reason if it cannot run; cached."""
     del cache_key
     return {choice.name: choice for choice in catalog.allocator_choices(_trace, _perf)}
 
 
 def _session_rows(study: Study) -> PolicyRows:
-    """Return the rows of this session, in line with the study."""
+    """Return the policy rows of this session, updated to the study."""
     if _ROWS not in st.session_state:
         st.session_state[_ROWS] = PolicyRows(
             [choice.name for choice in catalog.allocator_choices()]
@@ -105,7 +105,7 @@ def _session_rows(study: Study) -> PolicyRows:
 
 
 def _on_list_action() -> None:
-    """Apply an action in the list: tick policies, open a detail."""
+    """Apply the list's last action: change the compared policies and the open detail."""
     action = _read_action()
     if action is None:
         return
@@ -117,7 +117,7 @@ def _on_list_action() -> None:
 
 
 def _default_row(rows: PolicyRows, study: Study, entries: Mapping[str, CatalogEntry]) -> PolicyRow:
-    """Return the row to open by default: a compared policy that is no reference."""
+    """Return the row to open by default: compared, preferably no baseline or reference."""
     compared = [row for row in rows.rows if row.study_index is not None]
     # References are of less interest than the policies compared with them.
     return min(
@@ -132,7 +132,7 @@ def _default_row(rows: PolicyRows, study: Study, entries: Mapping[str, CatalogEn
 def _draw_head(
     study: Study, rows: PolicyRows, entries: Mapping[str, CatalogEntry], trace: Trace | None
 ) -> None:
-    """Draw the headline, the job sizes, run-time estimates and the baseline."""
+    """Draw the count of policies, job sizes, run-time estimates and the baseline."""
     with st.container(horizontal=True, vertical_alignment="center", key="policies_head"):
         with st.container(gap="xxsmall", key="policies_count"):
             count = len(study.allocators)
@@ -197,7 +197,7 @@ def _sizes_text(study: Study, next_model: _NextModel | None) -> str:
 def _next_model(
     study: Study, entries: Mapping[str, CatalogEntry], trace: Trace | None
 ) -> _NextModel | None:
-    """Return the simplest performance model under which more policies run, or None."""
+    """Return the simplest performance model that lets more policies run, or None."""
     barred = [choice.name for choice in entries.values() if choice.reason]
     if trace is None or not barred:
         return None
@@ -211,7 +211,7 @@ def _next_model(
 
 @st.cache_data(max_entries=32, show_spinner=False)
 def _models(cache_key: str, _trace: Trace, _study: Study) -> tuple[Spec, ...]:
-    """Return the models of ``--perf auto`` for all policies: without servers, then with them."""
+    """Return the simplest models under which all policies run, first without servers; cached."""
     del cache_key
     policies = tuple(Spec(choice.name) for choice in catalog.allocator_choices())
     full_study = Study(replace(_study.base, allocator=policies[0]), policies)
@@ -219,7 +219,7 @@ def _models(cache_key: str, _trace: Trace, _study: Study) -> tuple[Spec, ...]:
 
 
 def _draw_size_buttons(study: Study, next_model: _NextModel | None) -> None:
-    """Draw the buttons that let jobs change size, add servers, or restore fixed sizes."""
+    """Draw the buttons that let jobs change size, add servers, or keep sizes."""
     perf = study.base.perf
     # Callbacks run before drawing, so each label matches its next click.
     if next_model:
@@ -241,7 +241,7 @@ def _draw_size_buttons(study: Study, next_model: _NextModel | None) -> None:
 
 
 def _on_set_perf(perf: Spec, before: Spec) -> None:
-    """Set the performance model, and remember one with fixed sizes."""
+    """Set the performance model; remember `before`, for Keep job sizes, if sizes were fixed."""
     session = state.session()
     if not _can_scale(before):
         st.session_state[_BEFORE] = before
@@ -249,7 +249,7 @@ def _on_set_perf(perf: Spec, before: Spec) -> None:
 
 
 def _draw_baseline(study: Study) -> None:
-    """Draw the choice of the baseline."""
+    """Draw the choice of the baseline policy; save a new choice and rerun."""
     titles = study.titles
     # The key has the titles, so that other policies give a new widget.
     index = st.selectbox(
@@ -358,7 +358,7 @@ def _draw_list(groups: Sequence[PolicyGroup], opened: str, answered: int) -> Non
 
 
 def _read_action() -> PolicyAction | None:
-    """Return the last action in the list, or None."""
+    """Return the last action that the list's script reported, or None."""
     message: Any = st.session_state[_LIST_KEY].did
     if message is None:
         return None
@@ -367,7 +367,7 @@ def _read_action() -> PolicyAction | None:
 
 
 def _line_data(line: PolicyLine) -> dict[str, Any]:
-    """Return a line as data of the list script."""
+    """Return a line as data of the list's script, with its title shortened."""
     title = charts.visible(line.title, _MAX_TITLE)
     return asdict(line) | {"title": title, "full": title}
 
@@ -375,7 +375,7 @@ def _line_data(line: PolicyLine) -> dict[str, Any]:
 def _policy_groups(
     study: Study, rows: PolicyRows, entries: Mapping[str, CatalogEntry]
 ) -> list[PolicyGroup]:
-    """Return the lines of the list by goal, with stored results and colors."""
+    """Return the lines of the list grouped by goal, with stored results and colors."""
     specs = [row.spec for row in rows.rows]
     titles, notes = rows.titles, policy_results.notes(study, specs)
     compared = study.titles
@@ -403,6 +403,6 @@ def _policy_groups(
 
 
 def _goal_group(choice: CatalogEntry) -> tuple[str, str]:
-    """Return the group of a policy: the first goal of its card."""
+    """Return (title, description) of a policy's group, by the first goal of its card."""
     goals = () if choice.card is None else choice.card.goals
     return _GROUPS.get(next(iter(goals), ""), _OTHERS)

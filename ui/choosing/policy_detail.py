@@ -33,7 +33,7 @@ _FIRST: Final = 3
 
 
 def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -> None:
-    """Draw the detail of a row.
+    """Draw the detail of a policy: rule, cost, limits, stored result, buttons, and tabs.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def _draw_on_these_jobs(row: PolicyRow, choice: CatalogEntry, study: Study, larg
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def _warnings(cache_key: str, _spec: Spec, _overheads: Spec, largest: int) -> tuple[str, ...]:
-    """Return the warnings on settings of a policy, cached."""
+    """Return the warnings on a policy's settings; `largest` = GPUs of the largest job; cached."""
     del cache_key
     return preflight.warnings(_spec, _overheads, largest)
 
@@ -127,13 +127,13 @@ def _draw_buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study:
 
 
 def _on_tick(row_id: str, rows: PolicyRows, on: bool) -> None:
-    """Tick or untick a row."""
+    """Add the policy of a row to the comparison, or remove it; the last one stays."""
     session = state.session()
     session.edit(policy_rows.with_ticks(session.study, rows, {row_id: on}))
 
 
 def _on_add_variant(row: PolicyRow, rows: PolicyRows, barred: bool) -> None:
-    """Add a variant of a policy, tick it and open it."""
+    """Add a variant of a policy and open it; compare it unless it cannot run (`barred`)."""
     session, variant = state.session(), rows.add(row.spec)
     variant.stays_listed = True
     if not barred:
@@ -142,7 +142,7 @@ def _on_add_variant(row: PolicyRow, rows: PolicyRows, barred: bool) -> None:
 
 
 def _on_delete_variant(row: PolicyRow, rows: PolicyRows) -> None:
-    """Delete a variant and open its policy."""
+    """Delete a variant from the list and the study; open the policy's first row."""
     session = state.session()
     row.stays_listed = False
     if row.study_index is not None:
@@ -152,7 +152,7 @@ def _on_delete_variant(row: PolicyRow, rows: PolicyRows) -> None:
 
 
 def _draw_settings(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry) -> None:
-    """Draw the settings of a row, and how lines of its files are simulated."""
+    """Draw and apply the settings of a row; list which lines of its files are simulated."""
     key = state.widget_key("policy", row.id)
     if len(rows.rows_of(row.spec.name)) > 1:
         _draw_name(row, rows, f"{key}/name")
@@ -181,7 +181,7 @@ def _draw_settings(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry) -> No
 
 
 def _draw_name(row: PolicyRow, rows: PolicyRows, key: str) -> None:
-    """Draw the field for the name of a variant."""
+    """Draw the field for the name of a row; save a new name and rerun."""
     by_settings = titles([row_of_list.spec for row_of_list in rows.rows])[rows.rows.index(row)]
     name = st.text_input(
         "Name", row.name, MAX_NAME_LENGTH, key=key, placeholder=by_settings, help=_NAME
@@ -193,7 +193,7 @@ def _draw_name(row: PolicyRow, rows: PolicyRows, key: str) -> None:
 
 
 def _apply_spec(row: PolicyRow, spec: Spec, choice: CatalogEntry) -> None:
-    """Put changed settings into the study, or show why they are invalid."""
+    """Save changed settings in the study and rerun, or draw why they are invalid."""
     session = state.session()
     try:
         canonical = catalog.canonical("allocator", spec)
@@ -213,7 +213,7 @@ def _apply_spec(row: PolicyRow, spec: Spec, choice: CatalogEntry) -> None:
 
 
 def _draw_how(choice: CatalogEntry) -> None:
-    """Draw how a policy decides: steps and a picture."""
+    """Draw how a policy decides: the steps of its card and a picture of an example."""
     assert choice.card is not None, "see draw"
     st.markdown(
         "\n".join(

@@ -29,13 +29,17 @@ class StoredNote(NamedTuple):
 
 
 def judging_metric() -> str:
-    """Return the metric that judges policies on Compare."""
+    """Return the metric that judges policies on Compare: session, URL, else the default."""
     chosen = st.session_state.get(url_params.GOAL) or url_params.get(url_params.GOAL)
     return chosen if chosen in GOALS else next(iter(GOALS))
 
 
 def notes(study: Study, specs: Sequence[Spec]) -> dict[Spec, StoredNote]:
-    """Return the stored value of each policy on that metric, with the change to the baseline."""
+    """Return policy -> stored mean of the judging metric, with the change to the baseline.
+
+    A policy without a result of this study gets its result of the scenario on Compare, marked old.
+    A policy without any result is absent.
+    """
     goal = judging_metric()
     displayed = state.session().displayed_study
     old_notes: dict[Spec, StoredNote] = {}
@@ -55,7 +59,7 @@ def notes(study: Study, specs: Sequence[Spec]) -> dict[Spec, StoredNote]:
 
 
 def describe_result(spec: Spec, study: Study) -> str:
-    """Return the stored result of one policy as Markdown, or ""."""
+    """Return stored completion time, wait and cost of a policy as Markdown, or ""."""
     try:
         runs = stored_results.gather(new_study.with_policies(study, (spec,)))
     except TrainyardError:
@@ -80,14 +84,18 @@ def describe_result(spec: Spec, study: Study) -> str:
 def _all_notes(
     cache_key: str, _study: Study, _specs: tuple[Spec, ...], _goal: str
 ) -> dict[Spec, str]:
-    """Return the notes of all policies of the list, cached."""
+    """Return policy -> note of stored results, for all policies of the list; cached."""
     del cache_key
     base = _specs.index(_study.allocators[_study.baseline])
     return _notes_of(stored_results.gather(new_study.with_policies(_study, _specs, base)), _goal)
 
 
 def _notes_of(runs: StudyResults, goal: str) -> dict[Spec, str]:
-    """Return the mean of a metric per complete policy, with the change to the baseline."""
+    """Return policy -> note: mean of a metric over repeats, and its change to the baseline.
+
+    Policies without complete results are absent. The change is omitted if a policy did not complete
+    as many jobs as the baseline.
+    """
     write = BY_UNIT[COLUMNS[goal].unit]
     means = {
         index: fmean(

@@ -48,7 +48,10 @@ class PolicyRows:
     rows: list[PolicyRow] = field(default_factory=list)
 
     def follow(self, study: Study) -> None:
-        """Update the rows to a study: one row per compared policy, and one for all others."""
+        """Update all rows to a study: index and name of each, and rows for new policies.
+
+        Every policy keeps a row. Rows that are neither compared nor stay listed are removed.
+        """
         unassigned = dict(enumerate(study.allocators))
         for row in self.rows:
             # Two rows with equal settings keep their indices.
@@ -96,7 +99,7 @@ class PolicyRows:
         return next((row for row in self.rows if row.id == row_id), None)
 
     def add(self, spec: Spec) -> PolicyRow:
-        """Add a row below the others of its policy."""
+        """Insert a row with a new id below the other rows of its policy; return it."""
         ids = {row.id for row in self.rows}
         numbered = [spec.name, *(f"{spec.name}-{turn}" for turn in range(2, len(ids) + 3))]
         row = PolicyRow(next(candidate for candidate in numbered if candidate not in ids), spec)
@@ -112,7 +115,7 @@ class PolicyRows:
         return row
 
     def _unused_row(self, name: str) -> PolicyRow | None:
-        """Return an unticked row of a policy without settings to keep, or None."""
+        """Return a row of a policy that is not compared and may be reused, or None."""
         return next(
             (row for row in self.rows_of(name) if row.study_index is None and not row.stays_listed),
             None,
@@ -120,7 +123,9 @@ class PolicyRows:
 
 
 def with_ticks(study: Study, rows: PolicyRows, ticks: Mapping[str, bool]) -> Study:
-    """Return the study after rows were ticked or unticked; the last policy stays.
+    """Return the study after rows were ticked or unticked; update the rows.
+
+    If all policies are unticked, the baseline stays.
 
     Parameters
     ----------
@@ -149,7 +154,10 @@ def with_ticks(study: Study, rows: PolicyRows, ticks: Mapping[str, bool]) -> Stu
 
 
 def without_rows(study: Study, rows: PolicyRows, removed: Sequence[PolicyRow]) -> Study:
-    """Return the study without the policies of some rows; the baseline stays if possible."""
+    """Return the study without the policies of some rows; update the index of each row.
+
+    The baseline stays, or becomes the first policy if it was removed.
+    """
     removed_indices = {row.study_index for row in removed}
     indices = [index for index in range(len(study.allocators)) if index not in removed_indices]
     for row in rows.rows:
@@ -161,7 +169,7 @@ def without_rows(study: Study, rows: PolicyRows, removed: Sequence[PolicyRow]) -
 
 
 def with_settings(study: Study, row: PolicyRow, spec: Spec) -> Study:
-    """Return the study after the settings of a row changed."""
+    """Set the settings of a row; return the study with them, unchanged if not compared."""
     row.spec = spec
     if row.study_index is None:
         row.stays_listed = True
@@ -172,6 +180,6 @@ def with_settings(study: Study, row: PolicyRow, spec: Spec) -> Study:
 
 
 def with_name(study: Study, row: PolicyRow, name: str) -> Study:
-    """Return the study after a row got another name; "" = named after its settings."""
+    """Set the name of a row; return the study with it. "" = named after its settings."""
     row.name = clean_name(name)
     return study if row.study_index is None else study.calling(row.study_index, row.name)

@@ -33,7 +33,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def draw_form(perf: Spec, key: str) -> Spec:
-    """Draw profile, substitute and other parameters; return the performance model.
+    """Draw the profile, the substitute and other parameters; return the performance model.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def draw_form(perf: Spec, key: str) -> Spec:
 
 
 def draw_coverage() -> None:
-    """Draw what the profile lacks for these jobs, with counts and suggestions."""
+    """Draw how many jobs the profile lacks, buttons that help, and a table of entries."""
     study = state.session().study
     try:
         profile_coverage = profile_coverage_of(study)
@@ -142,7 +142,7 @@ def draw_suggestions(profile_coverage: coverage.ProfileCoverage, where: str) -> 
 
 
 def blocking_coverage(study: Study) -> coverage.ProfileCoverage | None:
-    """Return the coverage of a study's profile if it keeps the run from starting, else None."""
+    """Return what a study's profile lacks if that keeps runs from starting, else None."""
     try:
         profile_coverage = profile_coverage_of(study)
     except TrainyardError:
@@ -151,7 +151,7 @@ def blocking_coverage(study: Study) -> coverage.ProfileCoverage | None:
 
 
 def profile_coverage_of(study: Study) -> coverage.ProfileCoverage | None:
-    """Return the coverage of a study's profile, cached; None without a profile.
+    """Return which jobs a study's profile lacks, cached; None without a profile.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def profile_coverage_of(study: Study) -> coverage.ProfileCoverage | None:
 
 
 def _set_stand_in(session: state.Session, stand_in: str) -> None:
-    """Set what replaces missing measurements, and rerun."""
+    """Set the substitute for missing measurements in the scenario, and rerun."""
     perf = session.study.base.perf
     session.replace(
         new_study.with_model(
@@ -176,7 +176,7 @@ def _set_stand_in(session: state.Session, stand_in: str) -> None:
 
 
 def _draw_upload(perf: Spec) -> None:
-    """Draw the uploader for an own profile, and use the uploaded file."""
+    """Draw the uploader for an own profile; store a new file and use it in the scenario."""
     with st.expander("Use your own measurements"):
         file = st.file_uploader(
             "A profile (CSV)",
@@ -207,7 +207,7 @@ def _draw_upload(perf: Spec) -> None:
 
 
 def _draw_table_choice(perf: Spec, key: str) -> str:
-    """Draw the choice of the profile; return its name."""
+    """Draw the choice of the measured profile; return its name or stored source."""
     current = str(perf.values.get("table", next(iter(_TABLES))))
     names = dict(_TABLES)
     if current not in names:
@@ -224,7 +224,7 @@ def _draw_table_choice(perf: Spec, key: str) -> str:
 
 
 def _own_profile_label(source: str) -> str:
-    """Return the label of an uploaded profile: name, models, GPU types."""
+    """Return the label of an uploaded profile: name, models, GPU types; or that it is gone."""
     try:
         table = profiles.load_profile(source, server.store())
     except TrainyardError:
@@ -233,7 +233,7 @@ def _own_profile_label(source: str) -> str:
 
 
 def _draw_stand_in(perf: Spec, key: str) -> str:
-    """Draw the choice of what replaces missing measurements; return it."""
+    """Draw the choice of the substitute for missing measurements; return it, "" = none."""
     names = {"": _REFUSE, profiles.RELATIVE: _RELATIVE}
     try:
         models = profiles.models_of(perf, server.store())
@@ -255,7 +255,7 @@ def _draw_stand_in(perf: Spec, key: str) -> str:
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _coverage_cached(cache_key: str, _study: Study) -> coverage.ProfileCoverage | None:
-    """Return the coverage of a study's profile, cached by content."""
+    """Return which jobs a study's profile lacks, cached; None if it has no profile."""
     del cache_key
     base, store = _study.base, server.store()
     return coverage.profile_coverage(base.perf, load_trace(base.trace, store), base.cluster, store)

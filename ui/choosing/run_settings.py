@@ -22,7 +22,7 @@ _ESTIMATES: Final = (
 
 
 def draw() -> None:
-    """Draw the forms of restart cost and failures; invalid values show an error."""
+    """Draw the forms of restart cost and failures, and a caption that sums them up."""
     base = state.session().study.base
     # Filled after the forms, which may change it.
     notes = st.container()
@@ -43,7 +43,7 @@ def draw() -> None:
 
 
 def draw_estimates() -> None:
-    """Draw the model of run-time estimates in a popover."""
+    """Draw the choice of the run-time estimator, with its form, in a popover."""
     with st.popover(
         "Run-time estimates", key="estimates_box", on_change="rerun", help=_ESTIMATES
     ) as box:
@@ -52,7 +52,7 @@ def draw_estimates() -> None:
 
 
 def _draw_measured_times() -> None:
-    """Draw the choice of measured checkpoint times, which fill the form below."""
+    """Draw the choice of measured checkpoint times; copy a choice into the restart cost."""
     by_name = {choice.name: choice for choice in catalog.checkpoints()}
     name = st.selectbox(
         "Fill in measured times",
@@ -75,13 +75,13 @@ def _draw_measured_times() -> None:
 
 
 def _draw_model_form(kind: str) -> None:
-    """Draw the form of a kind with one model."""
+    """Draw the form of a kind with one model (overheads, faults); apply its values."""
     chosen: Spec = getattr(state.session().study.base, kind)
     apply_model(kind, forms.draw_spec(kind, chosen, state.widget_key(kind)))
 
 
 def _draw_model_choice(kind: str, label: str, choices: Sequence[CatalogEntry]) -> None:
-    """Draw the choice of a model and its form."""
+    """Draw the choice of a model and its form; put both into the scenario."""
     current: Spec = getattr(state.session().study.base, kind)
     by_name = {choice.name: choice for choice in choices}
     names = list(by_name)
@@ -102,7 +102,7 @@ def _draw_model_choice(kind: str, label: str, choices: Sequence[CatalogEntry]) -
 
 
 def apply_model(kind: str, spec: Spec) -> None:
-    """Put a model into the scenario, or show why it is invalid."""
+    """Put a model into the scenario if it differs, or draw why it is invalid."""
     session = state.session()
     try:
         canonical = catalog.canonical(kind, spec)

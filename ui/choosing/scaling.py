@@ -31,7 +31,7 @@ def draw(session: state.Session) -> None:
 
 
 def _draw_model_choice(session: state.Session) -> None:
-    """Draw the choice of the performance model and its parameters."""
+    """Draw the choice of the performance model and its form; apply both."""
     perf = session.study.base.perf
     by_name = {choice.name: choice for choice in catalog.perf_models()}
     names = list(by_name)
@@ -60,7 +60,7 @@ def _draw_model_choice(session: state.Session) -> None:
 
 
 def _draw_assumptions(session: state.Session) -> None:
-    """Draw what the performance model assumes about the jobs."""
+    """Draw the sentences on what the performance model assumes about the jobs."""
     base = session.study.base
     try:
         sentences = profiles.assumptions(
@@ -74,7 +74,7 @@ def _draw_assumptions(session: state.Session) -> None:
 
 
 def _draw_curve(session: state.Session) -> None:
-    """Draw the speed of jobs over their size, or why there is no curve."""
+    """Draw the speed of jobs over their size, or a sentence if there is no curve."""
     base = session.study.base
     try:
         trace = load_trace(base.trace, server.store())
@@ -98,6 +98,6 @@ def _draw_curve(session: state.Session) -> None:
 def _speed_table(
     cache_key: tuple[str, ...], _perf: PerfSpec, _trace: Trace, _cluster: Cluster
 ) -> pd.DataFrame:
-    """Return the speeds per job size and GPU type, cached."""
+    """Return the table of speeds by job size and GPU type, cached."""
     del cache_key
     return speedup.speedup_curve(_perf, _trace, _cluster)

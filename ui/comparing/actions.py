@@ -18,12 +18,12 @@ _INSISTED: Final = "insisted"
 
 
 def is_compared_anyway(runs_mark: str) -> bool:
-    """Return True if the user chose "Compare anyway" for these overloaded runs."""
+    """Return True if the user chose "Compare anyway" for the runs with this mark."""
     return bool(st.session_state.get(_INSISTED) == runs_mark)
 
 
 def apply_suggestion(suggestion: Suggestion) -> None:
-    """Change the scenario as a suggestion says, then run it or open the page that continues."""
+    """Change the scenario as a suggestion says, then run it or open another page."""
     session = state.session()
     study = session.displayed_study or session.study
     if suggestion == suggestions.COMPARE_ANYWAY:
@@ -48,12 +48,12 @@ def apply_suggestion(suggestion: Suggestion) -> None:
 
 
 def _open_plan_tab(tab: str) -> None:
-    """Open a tab of Plan."""
+    """Open the Plan page with a tab selected; ends this run of the script."""
     st.switch_page("pages/plan.py", query_params=state.url_parameters() | {url_params.TAB: tab})
 
 
 def run_without(policy: Spec) -> None:
-    """Remove a policy from the scenario and run the remaining policies."""
+    """Remove a policy from the scenario, run the remaining policies, and rerun the page."""
     session = state.session()
     others = tuple(spec for spec in session.study.allocators if spec != policy)
     baseline = session.study.allocators[session.study.baseline]
@@ -64,7 +64,7 @@ def run_without(policy: Spec) -> None:
 
 
 def run_with(policy: Spec) -> None:
-    """Add a policy to the scenario and run it."""
+    """Add a policy to the scenario, run the scenario, and rerun the page."""
     session = state.session()
     study = session.study
     session.replace(study.choosing((*study.allocators, policy), study.baseline))

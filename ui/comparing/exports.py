@@ -37,7 +37,7 @@ _ICON: Final = ":material/download:"
 
 
 def draw(compared: ComparedRuns, high: str) -> None:
-    """Draw the downloads with their contents and sizes."""
+    """Draw the downloads and a table of the ZIP's files; a warning if results are deleted."""
     runs = compared.runs
     if any(not server.store().has(runs.keys[index][0]) for index in runs.places):
         # Files are built after the click, when no warning can be drawn.
@@ -86,7 +86,10 @@ def draw(compared: ComparedRuns, high: str) -> None:
 
 
 def _draw_patch(compared: ComparedRuns, high: str) -> None:
-    """Draw the download that turns the configuration in force into the highlighted policy."""
+    """Draw the download of a patch from the configuration in force to policy `high`.
+
+    Without a configuration in force nothing is drawn; a caption says why no patch is possible.
+    """
     runs, specs = compared.runs, compared.runs.study.allocators
     old_index = in_force(runs.study)
     if old_index is None or not runs.complete(old_index):
@@ -121,7 +124,10 @@ def _draw_patch(compared: ComparedRuns, high: str) -> None:
 
 
 def _draw_nearest(old: Spec, new: Spec) -> None:
-    """Draw the button that simulates the nearest setting of the scheduler in force."""
+    """Draw the button that adds and runs the setting of `old` nearest to policy `new`.
+
+    Nothing is drawn if there is none, or if it is compared already.
+    """
     if new.name == old.name:
         return
     alternative = nearest(old, new)[1]
@@ -133,33 +139,33 @@ def _draw_nearest(old: Spec, new: Spec) -> None:
 
 
 def _count_rows(runs: StudyResults, name: str) -> int:
-    """Return the number of rows of a frame over all complete runs."""
+    """Return the number of rows of a row table over all complete runs."""
     return sum(entry.rows.get(name, 0) for index in runs.places for entry in runs.entries[index])
 
 
 def _zip_mb(runs: StudyResults) -> float:
-    """Return the approximate size of the ZIP: compressed CSV (a fifth) plus Parquet."""
+    """Return the estimated size of the ZIP in MB: compressed CSV (a fifth) plus Parquet."""
     return sum(min(exports.csv_mb(runs, name), exports.CSV_LIMIT_MB) for name in _ROWS) * 0.4
 
 
 def _size_text(mb: float) -> str:
-    """Return a file size as text: "about 3 MB"."""
+    """Return a file size as text: "about 3 MB", or kB below 1 MB."""
     return f"about {mb:,.0f} MB" if mb >= 0.95 else f"about {max(100 * round(10 * mb), 100)} kB"
 
 
 def rows_csv(runs: StudyResults, name: str) -> bytes:
-    """Return a frame of all complete runs ("jobs", "segments" or "decisions") as safe CSV."""
+    """Return a row table of all complete runs (jobs, segments or decisions) as safe CSV."""
     return _to_safe_csv(_ROWS[name](runs, server.store()))
 
 
 def rows_parquet(runs: StudyResults, name: str) -> bytes:
-    """Return a frame of all complete runs as Parquet, with exact values."""
+    """Return a row table of all complete runs as Parquet, with exact values."""
     data: bytes = _ROWS[name](runs, server.store()).to_parquet(index=False)
     return data
 
 
 def archive(runs: StudyResults) -> bytes:
-    """Return a ZIP of the metrics and all row frames as Parquet and, if small enough, CSV."""
+    """Return a ZIP of the metrics and all row tables as Parquet and, if small enough, CSV."""
     compared = compare_runs(runs, server.store())
     packed = BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as files:
@@ -175,7 +181,7 @@ def archive(runs: StudyResults) -> bytes:
 
 
 def report_html(runs: StudyResults) -> bytes:
-    """Return the report as HTML, with the current time."""
+    """Return the offline report as UTF-8 HTML, dated now."""
     return offline_html(runs, server.store(), created=datetime.now(UTC)).encode()
 
 

@@ -49,7 +49,7 @@ def draw_headline(view: ComparisonView) -> None:
 
 
 def is_unfinished(runs: StudyResults) -> bool:
-    """Return True while policies still run, so that no headline is drawn yet."""
+    """Return True while runs are live and policies lack results: no headline yet."""
     return bool(state.session().live_jobs) and len(runs.places) < len(runs.titles)
 
 
@@ -62,7 +62,7 @@ def draw_progress(runs: StudyResults) -> None:
 
 
 def draw_suggestions(view: ComparisonView) -> None:
-    """Draw the suggestions of the headline as buttons."""
+    """Draw the headline's suggestions as buttons; a click applies one."""
     is_compared_anyway = actions.is_compared_anyway(view.runs.report.mark)
     if view.headline.verdict == "overload" and is_compared_anyway:
         st.html(
@@ -88,7 +88,7 @@ def draw_suggestions(view: ComparisonView) -> None:
 
 
 def row_notes(runs: StudyResults, reasons: Mapping[str, str]) -> dict[str, str]:
-    """Return the progress of each policy without a result; `barred` = reasons against running."""
+    """Return title -> progress for policies without a result, or the reason in `reasons`."""
     session = state.session()
     notes = {}
     for index, title in enumerate(runs.titles):
@@ -100,7 +100,7 @@ def row_notes(runs: StudyResults, reasons: Mapping[str, str]) -> dict[str, str]:
 
 
 def _progress_text(title: str, jobs: list[Submission], session: state.Session) -> str:
-    """Return the progress of one policy, or how its runs ended."""
+    """Return a policy's progress in percent, "in the queue", or how its runs ended."""
     failed = next((job for job in jobs if job.state == "failed"), None)
     if failed is not None:
         report = failed.progress
@@ -127,7 +127,7 @@ def _progress_text(title: str, jobs: list[Submission], session: state.Session) -
 
 
 def draw_notes(view: ComparisonView, *, has_ledger: bool = True) -> None:
-    """Draw the notes under the ledger and the runs that failed.
+    """Draw the view's notes below the ledger, and details of failed runs.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def draw_notes(view: ComparisonView, *, has_ledger: bool = True) -> None:
 
 
 def _draw_failures(runs: StudyResults) -> None:
-    """Draw the details of failed policies, and a button that runs the remaining policies."""
+    """Draw details of failed runs, and a button per run that leaves out its policy."""
     session = state.session()
     failed = {
         title: job

@@ -20,7 +20,7 @@ _EACH, _SPREAD = "Each job", "Distribution of changes"
 
 
 def draw(compared: ComparedRuns, high: str) -> None:
-    """Draw the jobs of the highlighted policy against the baseline."""
+    """Draw the jobs of policy `high`: a table, the distribution of changes, or groups."""
     title = high or compared.baseline or compared.report.labels[0]
     groupings = compared.details.groupings if compared.report.changes else {}
     options = [_EACH, *([_SPREAD] if title in compared.report.changes else [])]
@@ -75,7 +75,7 @@ def draw(compared: ComparedRuns, high: str) -> None:
 
 
 def _draw_groups(compared: ComparedRuns, by: str, statistic: str) -> None:
-    """Draw a statistic of the change per group of jobs."""
+    """Draw a statistic of the change per group of jobs; `by` = grouping."""
     view = figure.cached_view(
         ("groups", compared.key, by, statistic), lambda: jobs.groups(compared, by, statistic)
     )
@@ -89,13 +89,13 @@ def _draw_groups(compared: ComparedRuns, by: str, statistic: str) -> None:
 def _job_changes(
     cache_key: str, title: str, _runs: StudyResults, _compared: ComparedRuns
 ) -> pd.DataFrame:
-    """Return the change of each job against the baseline, cached."""
+    """Return the table of jobs with the change of each against the baseline, cached."""
     del cache_key
     return jobs_changed.jobs_changed(_runs, title, _compared.details.trace)
 
 
 def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search: str) -> None:
-    """Draw the first matching jobs; a row opens the job drawer."""
+    """Draw a table of the first 200 jobs that match; a row opens the job drawer."""
     report = compared.report
     all_rows = _job_changes(report.mark, title, compared.runs, compared)
     rows, count = jobs_changed.first_rows(all_rows, order, search.strip(), MAX_ROWS)

@@ -50,14 +50,14 @@ _TILES: Final = st.components.v2.component(
 
 
 def draw(compared: ComparedRuns) -> None:
-    """Draw the page of compared runs, every second while others run."""
+    """Draw Compare as a fragment that redraws every second while runs are live."""
     slider.drop_unfinished()
     live = bool(state.session().live_jobs)
     st.fragment(_draw_page, run_every=EVERY_S if live else None)(compared)
 
 
 def draw_loading(session: state.Session) -> bool:
-    """Draw the page while no policy has finished, and return True; else return False."""
+    """Draw a placeholder page while no policy has finished; return True if drawn."""
     if session.displayed_study is None or not session.live_jobs:
         return False
     runs = stored_results.gather(session.displayed_study)
@@ -68,7 +68,7 @@ def draw_loading(session: state.Session) -> bool:
 
 
 def _draw_empty(runs: StudyResults) -> None:
-    """Draw the page of runs that are all unfinished."""
+    """Draw progress, empty tiles and charts, and a ledger with each policy's progress."""
     with st.container(key="compare", gap=8):
         with st.container(horizontal=True, key="answer"), st.container(gap=0, key="sentence"):
             headline.draw_progress(runs)
@@ -88,7 +88,7 @@ def _draw_empty(runs: StudyResults) -> None:
 
 
 def _draw_page(stored: ComparedRuns) -> None:
-    """Draw the stored comparison; while the slider moves, draw its preview above the tabs."""
+    """Draw the comparison, or the slider's preview while it moves, and the tabs."""
     choice = _read_choice(stored)
     draft, fault = slider.preview_view(state.session().displayed_study, choice)
     view = comparison.build_view(stored, choice)
@@ -102,7 +102,9 @@ def _draw_page(stored: ComparedRuns) -> None:
 
 
 def _draw_view(view: ComparisonView, fault: str) -> bool:
-    """Draw the page down to the ledger; return False if a stored result is missing.
+    """Draw headline, tiles, charts and ledger; return False if a result is missing.
+
+    An overloaded comparison ends after the headline and notes, unless the user compares anyway.
 
     Parameters
     ----------
@@ -132,14 +134,14 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
 
 
 def draw_slider_page(study: Study | None) -> None:
-    """Draw the slider of Plan and the results that follow it; `shown` = scenario with results."""
+    """Draw the slider of Plan and its results; `study` = scenario with results, or None."""
     slider.drop_unfinished()
     live = bool(state.session().live_jobs)
     st.fragment(_draw_slider_page, run_every=EVERY_S if live else None)(study)
 
 
 def _draw_slider_page(study: Study | None) -> None:
-    """Draw the slider of Plan with the stored results of a scenario, or its preview."""
+    """Draw the slider of Plan, and the preview or the stored results of `study`."""
     stored = None if study is None else comparison.compare(stored_results.gather(study))
     end_s = math.inf if stored is None else stored.report.end_s
     choice = ComparisonChoice(window=zoom_window.current(end_s))
@@ -162,7 +164,10 @@ def _draw_slider_page(study: Study | None) -> None:
 
 
 def _read_choice(stored: ComparedRuns) -> ComparisonChoice:
-    """Return the metric, policy, group and window chosen in this session, else in the URL."""
+    """Return the metric, policy, group and zoom window chosen in the session or the URL.
+
+    Metric and group are written back to the URL, without defaults and unknown values.
+    """
     report = stored.report
     goals, groups = list(report.headlines), group_choices(stored)
     goal = st.session_state.get(GOAL) or url_params.get(GOAL)
@@ -175,7 +180,7 @@ def _read_choice(stored: ComparedRuns) -> ComparisonChoice:
 
 
 def group_choices(compared: ComparedRuns) -> dict[str, tuple[str, str]]:
-    """Return the groups of jobs to choose from: label -> (title of the grouping, group)."""
+    """Return label -> (grouping title, group) of the jobs to choose; {} without a baseline."""
     if not compared.baseline:
         return {}
     groupings = compared.details.groupings.values()
@@ -187,7 +192,7 @@ def group_choices(compared: ComparedRuns) -> dict[str, tuple[str, str]]:
 
 
 def _draw_top(view: ComparisonView) -> None:
-    """Draw the headline with its choices at the right and the suggestions below."""
+    """Draw the headline or progress, the choices and the slider, and the suggestions."""
     runs = view.runs.runs
     with st.container(horizontal=True, key="answer", vertical_alignment="top", gap=16):
         with st.container(gap=0, key="sentence"):
@@ -211,7 +216,7 @@ def _draw_top(view: ComparisonView) -> None:
 
 
 def _draw_selects(view: ComparisonView) -> None:
-    """Draw the choice of the metric that judges, and of the group of jobs."""
+    """Draw the choices of the judging metric and the group of jobs, if there are several."""
     goals, goal = list(view.runs.report.headlines), view.choice.goal
     if len(goals) > 1:
         st.selectbox(
@@ -240,7 +245,7 @@ def _draw_selects(view: ComparisonView) -> None:
 
 
 def _draw_charts(view: ComparisonView) -> None:
-    """Draw waiting jobs over time, and completion times of the group; drafts are not cached."""
+    """Draw waiting jobs over time, and the curve of completion times of the group."""
     choice, marks, key = view.choice, job_drawer.timeline_marks(), view.runs.key
     make_view = figure.build_view if view.is_draft else figure.cached_view
     queue_key = (_TIME, key, choice.high, marks, choice.group is not None)
@@ -256,7 +261,7 @@ def _draw_charts(view: ComparisonView) -> None:
 
 
 def _draw_ledger(view: ComparisonView) -> None:
-    """Draw the zoom chip, the menu of columns and the ledger."""
+    """Draw the zoom window, the menu of columns and the ledger of policies."""
     runs, compared = view.runs.runs, view.runs
     with st.container(key="ledger_box", gap=0):
         with st.container(horizontal=True, key="ledger_head"):
@@ -281,12 +286,12 @@ def _draw_ledger(view: ComparisonView) -> None:
 
 
 def _on_highlight(title: str) -> None:
-    """Write the clicked policy into the URL as highlighted."""
+    """Write the title of the clicked policy into the URL, which highlights it."""
     url_params.set_param(HIGH, title)
 
 
 def _draw_column_menu(metrics: Sequence[Metric], usual: list[Metric]) -> list[Metric]:
-    """Draw the menu of columns, first with the usual ones; return the chosen columns."""
+    """Draw the menu of columns; return the chosen ones, or `usual` if none is chosen."""
     default_names = [metric.name for metric in usual]
     with st.popover("Columns", type="tertiary", key="columns_menu"):
         names = st.pills(
@@ -309,6 +314,6 @@ def _draw_tiles(tiles: Sequence[Tile]) -> None:
 
 
 def _on_tile() -> None:
-    """Judge policies by the metric of the clicked tile."""
+    """Judge policies by the metric of the clicked tile, kept in the session."""
     if goal := st.session_state["tiles"].goal:
         st.session_state[GOAL] = goal

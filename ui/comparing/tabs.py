@@ -28,7 +28,7 @@ _WIDTH: Final[dict[str, Any]] = {"width": 320}
 
 
 def _with_allocation(compared: ComparedRuns, title: str) -> ComparedRuns:
-    """Return the comparison with the GPUs by job of one policy within the zoom window."""
+    """Return the comparison with one policy's GPUs by job in the zoom window, if any."""
     if compared.window is None:
         return compared
     zoomed = _with_window_frames(compared, [title])
@@ -41,7 +41,9 @@ def _with_allocation(compared: ComparedRuns, title: str) -> ComparedRuns:
 
 
 def _with_window_frames(compared: ComparedRuns, titles: Sequence[str]) -> ComparedRuns:
-    """Return the comparison with the frames over time of these policies in the zoom window.
+    """Return the comparison with these policies' series cut to the zoom window.
+
+    Without a zoom window the comparison is returned unchanged.
 
     Raises
     ------
@@ -69,7 +71,7 @@ def _with_window_frames(compared: ComparedRuns, titles: Sequence[str]) -> Compar
 
 
 def _with_window_notes(compared: ComparedRuns, title: str) -> ComparedRuns:
-    """Return the comparison with the numbers that a policy recorded in the zoom window.
+    """Return the comparison with a policy's recorded numbers in the zoom window.
 
     Raises
     ------
@@ -90,7 +92,7 @@ def _first_entry(compared: ComparedRuns, title: str) -> StoredResult:
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _full_series(key: str, _entry: StoredResult, _cluster: Cluster) -> dict[str, pd.DataFrame]:
-    """Return the series of a result at full resolution, cached."""
+    """Return name -> series over time of a result, at full resolution; cached."""
     del key
     return window_series.full_series(_entry, _cluster)
 
@@ -99,7 +101,10 @@ def _full_series(key: str, _entry: StoredResult, _cluster: Cluster) -> dict[str,
 def _window_frames(
     key: str, window: Window, policies: int, _entry: StoredResult, _cluster: Cluster
 ) -> dict[str, pd.DataFrame]:
-    """Return the frames over time of a result in a window, cached."""
+    """Return name -> series over time of a result in a zoom window; cached.
+
+    `policies` is the number of policies in the chart, which sets the resolution.
+    """
     return window_series.window_series(_full_series(key, _entry, _cluster), window, policies)
 
 
@@ -111,7 +116,7 @@ def _window_notes(key: str, window: Window, _entry: StoredResult) -> pd.DataFram
 
 
 def _draw_time(compared: ComparedRuns, high: str) -> None:
-    """Draw the parts of the completion time per policy, and GPU use over time for one.
+    """Draw the parts of completion times of all policies, and a chosen chart over time.
 
     Parameters
     ----------
@@ -144,7 +149,7 @@ def _draw_time(compared: ComparedRuns, high: str) -> None:
 
 
 def _draw_gpu_states(compared: ComparedRuns, title: str) -> None:
-    """Draw busy, fragmented and idle GPUs over time."""
+    """Draw busy, fragmented and idle GPUs over time under one policy."""
     view = figure.cached_view(
         ("states", compared.key, title),
         lambda: over_time.states(_with_window_frames(compared, [title]), title),
@@ -153,7 +158,7 @@ def _draw_gpu_states(compared: ComparedRuns, title: str) -> None:
 
 
 def _draw_allocation(compared: ComparedRuns, title: str) -> None:
-    """Draw GPUs over time by the job that holds them."""
+    """Draw GPUs over time by the job that holds them, under one policy."""
     view = figure.cached_view(
         ("allocation", compared.key, title),
         lambda: over_time.allocation(_with_allocation(compared, title), title),
@@ -162,7 +167,7 @@ def _draw_allocation(compared: ComparedRuns, title: str) -> None:
 
 
 def _draw_resources(compared: ComparedRuns, title: str) -> None:
-    """Draw the use of cores or memory over time, for all policies."""
+    """Draw the choice of cores or memory, and its use over time under all policies."""
     del title  # all policies are drawn
     name = st.segmented_control(
         "Resource",
@@ -178,7 +183,7 @@ def _draw_resources(compared: ComparedRuns, title: str) -> None:
 
 
 def _draw_types(compared: ComparedRuns, high: str) -> None:
-    """Draw the chosen chart about GPU types."""
+    """Draw the choice of a chart about GPU types, and that chart."""
     del high
     charts = {
         name: part
@@ -197,12 +202,12 @@ def _draw_types(compared: ComparedRuns, high: str) -> None:
 
 
 def _policies_with_notes(compared: ComparedRuns) -> list[str]:
-    """Return the policies that recorded numbers."""
+    """Return the titles of policies that recorded numbers per GPU type."""
     return [title for title in compared.report.labels if title in compared.details.types.notes]
 
 
 def _draw_type_shares(compared: ComparedRuns) -> None:
-    """Draw the shares of GPU types per group of jobs under one policy."""
+    """Draw the choice of a policy, and its share of GPU types per group of jobs."""
     title = st.selectbox("Policy", compared.report.labels, key="type_policy", **_WIDTH)
     figure.draw(gpu_types.type_shares(compared, title), "type-shares")
 
@@ -219,7 +224,7 @@ def _draw_costs(compared: ComparedRuns, high: str) -> None:
 
 
 def _draw_fairness(compared: ComparedRuns) -> None:
-    """Draw finish-time fairness against a reference."""
+    """Draw the choice of a reference, and finish-time fairness of jobs against it."""
     reference = st.selectbox(
         "Compared with", [_ISOLATED, *compared.drawn], key="type_reference", width=420
     )
@@ -231,7 +236,7 @@ def _draw_fairness(compared: ComparedRuns) -> None:
 
 
 def _draw_type_notes(compared: ComparedRuns) -> None:
-    """Draw a number that a policy recorded per GPU type, over time."""
+    """Draw the choices of policy and recorded number, and its values over time by type."""
     types = compared.details.types
     with st.container(horizontal=True):
         titles = _policies_with_notes(compared)
@@ -269,7 +274,7 @@ _OF_TYPES: Final[Mapping[str, Callable[[ComparedRuns], None]]] = {
 
 
 def _draw_accuracy(compared: ComparedRuns, high: str) -> None:
-    """Draw accuracy against the recording, run-time estimates, engines and assumptions."""
+    """Draw errors against recorded waits, run-time estimates, engines, assumptions."""
     del high
     draw_accuracy(compared.report)
     if compared.report.certainty:
@@ -286,7 +291,7 @@ def _draw_accuracy(compared: ComparedRuns, high: str) -> None:
 
 
 def _engine_text(runs: StudyResults) -> str:
-    """Return which engine computed which policies."""
+    """Return a sentence that names the engine of each complete policy."""
     titles: dict[str, list[str]] = {}
     for index in runs.places:
         engine = words.ENGINES[runs.entries[index][0].engine]
@@ -308,7 +313,7 @@ _PARTS: Final[Mapping[str, tuple[str, Callable[[ComparedRuns, str], None]]]] = {
 
 
 def draw(view: ComparisonView) -> None:
-    """Draw the tabs of a view; only the open one is computed."""
+    """Draw the tabs of a view with the tab of the URL open; only that one is computed."""
     requested = url_params.get(url_params.TAB)
     url_params.draw_tabs(
         {name: (_PARTS[name][0], partial(_draw_tab, name, view)) for name in view.tabs},
@@ -318,7 +323,7 @@ def draw(view: ComparisonView) -> None:
 
 
 def _draw_tab(name: str, view: ComparisonView) -> None:
-    """Draw one tab; an error ends this tab only."""
+    """Draw the tab `name` of a view; a `TrainyardError` becomes a message in it."""
     try:
         _PARTS[name][1](view.runs, view.choice.high)
     except TrainyardError as error:

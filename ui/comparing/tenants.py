@@ -34,7 +34,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def draw(compared: ComparedRuns, high: str) -> None:
-    """Draw the quotas, the figures of each tenant per policy, and its GPUs over time.
+    """Draw the quotas, a table of tenants by policy, and one policy's GPUs by tenant.
 
     Parameters
     ----------
@@ -66,7 +66,10 @@ def draw(compared: ComparedRuns, high: str) -> None:
 
 
 def _draw_quota_editor(compared: ComparedRuns, first: Teams) -> Teams:
-    """Draw the table of quotas; return the tenants with edited quotas."""
+    """Draw the table of quotas and their text; return the tenants with edited quotas.
+
+    Invalid quotas draw an error, and `first` is returned.
+    """
     with st.expander("Quotas"):
         rows = st.data_editor(
             rows_of(first.quotas),
@@ -92,13 +95,13 @@ def _draw_quota_editor(compared: ComparedRuns, first: Teams) -> Teams:
 
 
 def _tenants_of(compared: ComparedRuns, quotas: tuple[Quota, ...]) -> Teams:
-    """Return the tenants of the trace, with these quotas if there are any."""
+    """Return the tenants of the trace, with `quotas` or, if empty, those assumed for it."""
     study = compared.runs.study
     return teams_of(compared.details.trace, compared.cluster, study.allocators, quotas)
 
 
 def _tenant_report(compared: ComparedRuns, title: str, teams: Teams) -> TenantReport:
-    """Return the report of one policy."""
+    """Return GPUs held, borrowed and missing by tenant under one policy, cached."""
     return _cached_report(compared.report.mark, title, teams.quotas, teams, compared)
 
 
@@ -106,7 +109,7 @@ def _tenant_report(compared: ComparedRuns, title: str, teams: Teams) -> TenantRe
 def _cached_report(
     cache_key: str, title: str, quotas: tuple[Quota, ...], _teams: Teams, _compared: ComparedRuns
 ) -> TenantReport:
-    """Return the report of one policy, cached."""
+    """Return GPUs held, borrowed and missing by tenant in a policy's first repeat; cached."""
     del cache_key, quotas
     runs = _compared.runs
     result = runs.entries[runs.titles.index(title)][0].result()

@@ -86,7 +86,7 @@ _JOB_COLUMNS: Final = {
 
 
 def draw(explored: ExploredRuns, machine_map: MachineMap) -> None:
-    """Draw the part of Explore that follows the instant, in a fragment that can play."""
+    """Draw the part of Explore that depends on the instant, as a fragment that can play."""
     explore_params.draw_fragment(
         "moment",
         partial(_draw_moment, machine_map=machine_map),
@@ -106,7 +106,10 @@ def _is_playing() -> bool:
 
 
 def _draw_moment(explored: ExploredRuns, machine_map: MachineMap) -> None:
-    """Draw the instant: crosshair, menu, table of policies, job lists."""
+    """Draw the instant: crosshair, menu Move, a table with a row per policy, job lists.
+
+    Reruns the whole page if the zoom window has changed.
+    """
     end_s = explored.compared.report.end_s
     if (zoom_window.current(end_s) or (0.0, max(end_s, 1.0))) != explored.window:
         st.rerun()  # the whole page: every figure shows another zoom window
@@ -157,7 +160,7 @@ class Crosshair:
 
 
 def _draw_crosshair(explored: ExploredRuns, machine_map: MachineMap, at_s: float) -> None:
-    """Draw the fixed instant, and bind the crosshair script to the heat map."""
+    """Draw the instant as text, and start the script that handles clicks and drags."""
     t0, t1 = explored.window
     end_s = explored.compared.report.end_s
     points = [round(t0 + (t1 - t0) * at / _POINTED) for at in range(_POINTED)]
@@ -183,7 +186,10 @@ def _draw_crosshair(explored: ExploredRuns, machine_map: MachineMap, at_s: float
 
 
 def _on_pick(machine_map: MachineMap) -> None:
-    """Handle a click: go to its instant, and select its node or expand its group."""
+    """Handle a click on the heat map: stop playing, set the instant, and select the row.
+
+    The row is a node to show, or a group of nodes to expand.
+    """
     pick = st.session_state[_INSTANT].pick
     if pick is None:
         return
@@ -198,7 +204,7 @@ def _on_pick(machine_map: MachineMap) -> None:
 
 
 def _on_drag(end_s: float) -> None:
-    """Zoom to the dragged range."""
+    """Set the zoom window to the range dragged on the heat map."""
     ends = st.session_state[_INSTANT].window
     if ends is not None:
         zoom_window.set_window(ends, end_s)
@@ -228,7 +234,7 @@ def _moment_table(explored: ExploredRuns, reports: dict[str, MomentReport]) -> s
 
 
 def _moment_row(explored: ExploredRuns, title: str, report: MomentReport, note: str | None) -> str:
-    """Return one HTML row of the table: waiting jobs, requested, free and down GPUs."""
+    """Return a policy's HTML row: waiting jobs; GPUs requested, free, largest block, down."""
     colour = explored.compared.colours(figure.is_dark())[title]
     swatch = metric_table.swatch(colour, "solid")
     requested = int(report.waiting["gpus"].sum())
@@ -247,7 +253,7 @@ def _moment_row(explored: ExploredRuns, title: str, report: MomentReport, note: 
 
 
 def _draw_job_tabs(explored: ExploredRuns, at_s: int) -> None:
-    """Draw the tabs of jobs: waiting, of one node, all."""
+    """Draw the tabs of jobs (waiting, of one node, all); only the open one is drawn."""
     node = explore_params.get(explore_params.NODE)
     titles = [_WAITING, words.plain(f"Jobs of {node[:40]}" if node else "Jobs of a node"), _ALL]
     waiting, of_node, all_jobs = st.tabs(titles, key="explore_tabs", on_change="rerun")
@@ -263,7 +269,10 @@ def _draw_job_tabs(explored: ExploredRuns, at_s: int) -> None:
 
 
 def _instant(explored: ExploredRuns, queue: pd.DataFrame) -> float:
-    """Return the instant of the URL inside the window, or else the one with most waiting jobs."""
+    """Return the instant of the URL, in seconds, moved into the zoom window.
+
+    Without one, the instant with most waiting jobs; a caption says so if the URL's is invalid.
+    """
     url_instant_s = explore_params.get_number(explore_params.INSTANT)
     t0, t1 = explored.window
     # URLs hold whole seconds, so the end may be rounded up.
@@ -283,7 +292,10 @@ def _instant(explored: ExploredRuns, queue: pd.DataFrame) -> float:
 
 
 def _advance(explored: ExploredRuns, at_s: float) -> float:
-    """Return the instant, advanced by one step if it plays and the step is due."""
+    """Return the instant (s), one step later if it plays and the step is due.
+
+    The new instant is written to the URL. Playback stops at the end of the zoom window.
+    """
     if not _is_playing() or time.monotonic() - st.session_state.get(_STEPPED, 0.0) < _DUE_S:
         return at_s
     st.session_state[_STEPPED] = time.monotonic()
@@ -297,7 +309,7 @@ def _advance(explored: ExploredRuns, at_s: float) -> float:
 
 
 def _draw_menu(explored: ExploredRuns, at_s: float) -> None:
-    """Draw the menu Move: play or pause, step size, switch policy here."""
+    """Draw the menu Move: play or pause, step size, and a link to switch policy here."""
     t0, t1 = explored.window
     with st.popover("Move", icon=":material/more_horiz:", key="explore_menu"):
         name, icon = (
@@ -323,19 +335,19 @@ def _draw_menu(explored: ExploredRuns, at_s: float) -> None:
 
 
 def _step_options(explored: ExploredRuns) -> list[str]:
-    """Return the step sizes that fit at least four times into the window."""
+    """Return the step sizes, seconds as text, that fit four times into the zoom window."""
     span_s = explored.window[1] - explored.window[0]
     return [name for name in _STEPS if float(name) <= span_s / 4] or [next(iter(_STEPS))]
 
 
 def _default_step(explored: ExploredRuns) -> str:
-    """Return the step size that divides the window into about a hundred steps."""
+    """Return the step size (s, as text) nearest to a hundredth of the zoom window."""
     ideal_s = (explored.window[1] - explored.window[0]) / 100
     return min(_step_options(explored), key=lambda name: abs(float(name) - ideal_s))
 
 
 def _step_s(explored: ExploredRuns) -> float:
-    """Return the chosen step size in seconds."""
+    """Return the step size of the URL in seconds, or the default if it does not fit."""
     url_step = explore_params.get(_STEP)
     return float(url_step if url_step in _step_options(explored) else _default_step(explored))
 
@@ -346,7 +358,7 @@ def _go_to(at_s: float) -> None:
 
 
 def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
-    """Draw the jobs that wait at the instant."""
+    """Draw a table of the jobs that wait at the instant: ten, or all if chosen."""
     book = explored.book
     count, ids, rows = _waiting_rows(explored.keys[explored.title], at_s, book)
     if not ids:
@@ -367,7 +379,7 @@ def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _waiting_rows(key: str, at_s: int, _book: Book) -> tuple[int, list[str], pd.DataFrame]:
-    """Return (number of waiting jobs, ids of the first ones, their table rows)."""
+    """Return (number of waiting jobs, ids of the first 500, their table rows); cached."""
     jobs = _moment_report(key, at_s, _book).waiting
     first = jobs.head(figure.MAX_ROWS)
     columns = {
@@ -388,7 +400,7 @@ def _moment_report(key: str, at_s: int, _book: Book) -> MomentReport:
 
 
 def _draw_all_jobs(explored: ExploredRuns) -> None:
-    """Draw the filters and the table of all jobs; a row opens the job drawer."""
+    """Draw the filters and the table of matching jobs; a row opens the job drawer."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         contains = st.text_input(
             "Job or user contains", key="explore/text", width=230, max_chars=200
@@ -448,7 +460,7 @@ def _draw_all_jobs(explored: ExploredRuns) -> None:
 
 
 def _on_job_typed(book: Book) -> None:
-    """Open the drawer with the typed job id, or remember that it is unknown."""
+    """Open the drawer of the typed job id, or store the id for a warning if unknown."""
     job_id = str(st.session_state["explore/id"]).strip()
     if not job_id:
         return
@@ -459,7 +471,7 @@ def _on_job_typed(book: Book) -> None:
 
 
 def _job_rows(book: Book, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of jobs with readable titles, times and ids."""
+    """Return jobs as a table to display: column titles, submission as text, shortened texts."""
     texts = table.assign(
         submit_s=table["submit_s"].map(book.clock.format), slowdown=table["slowdown"].round(2)
     )
@@ -473,7 +485,7 @@ def _job_rows(book: Book, table: pd.DataFrame) -> pd.DataFrame:
 def _filter_jobs(
     key: str, contains: str, state: str, sort: str, _book: Book
 ) -> tuple[pd.DataFrame, int, pd.DataFrame]:
-    """Return (matching jobs, their number, their table rows) for the filters."""
+    """Return (first matching jobs, number of matches, their table rows); cached."""
     del key
     table, matching = explore.jobs(
         _book, text=contains, state=state, sort=sort, most=figure.MAX_ROWS

@@ -59,7 +59,10 @@ class MachineMap:
 
 
 def draw_policy_choice(compared: ComparedRuns) -> list[int]:
-    """Draw the choice of a policy and its comparison; return their indices in the study."""
+    """Draw the choices of a policy and one to compare with; return their indices.
+
+    The list has one index into the study's policies, or two.
+    """
     runs = compared.runs
     titles = {str(index): runs.titles[index] for index in runs.places}
     base = str(runs.baseline)
@@ -105,7 +108,7 @@ class MachineMapOptions:
 
 
 def draw_options(explored: ExploredRuns) -> MachineMapOptions:
-    """Draw the options of the heat map: rows, order, use or difference; return them."""
+    """Draw the options of the heat map (rows, order, use or difference); return them."""
     by = explore_params.get(explore_params.ROWS, explore.fitting(explored.book))
     with st.popover(_ROWS.get(by, _ROWS["type"]), key="explore_rows"):
         by, within = _draw_rows_choice(explored.book)
@@ -177,7 +180,10 @@ def _headline(
     occupancies: Mapping[str, Occupancy],
     queue: Mapping[str, pd.DataFrame],
 ) -> str:
-    """Return which row leaves GPUs idle longest while jobs wait, under each policy."""
+    """Return which row leaves GPUs idle longest while jobs wait, and how long, as text.
+
+    Times of the other policies are for the same row. Below a minute, no row is named.
+    """
     idle = {
         title: tables.idle_while_waiting_s(occupancy, queue[title])
         for title, occupancy in occupancies.items()
@@ -200,7 +206,10 @@ def _headline(
 
 
 def _draw_rows_choice(book: Book) -> tuple[str, str]:
-    """Draw the row type and the group to expand; return both, "" = no group."""
+    """Draw the choices of row type and of a group to expand; return both.
+
+    With a group ("" = none), the row type is that of the rows within it.
+    """
     finest = explore.fitting(book)
     row_types = list(explore.ROWS_BY[explore.ROWS_BY.index(finest) :])
     by = explore_params.draw_choice(
@@ -228,7 +237,7 @@ def _draw_rows_choice(book: Book) -> tuple[str, str]:
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _queue_over_time(key: str, window: tuple[float, float], _book: Book) -> pd.DataFrame:
-    """Return the waiting jobs over a window, cached by the key of the run."""
+    """Return waiting jobs over a window as a reduced series, cached by the run's key."""
     del key
     return frames.series("queue", _book.result, _book.cluster, window, _BINS)
 
@@ -237,7 +246,7 @@ def _queue_over_time(key: str, window: tuple[float, float], _book: Book) -> pd.D
 def _occupancy(
     key: str, window: tuple[float, float], by: str, within: str, _book: Book
 ) -> Occupancy:
-    """Return the use of each row over a window, cached by the key of the run."""
+    """Return the use of each row (node, rack or type) over a window, cached by the run's key."""
     del key
     return explore.occupancy(_book, window, by, within)
 
@@ -271,7 +280,7 @@ def draw_node(explored: ExploredRuns) -> None:
 
 
 def _draw_node_policy(explored: ExploredRuns) -> str:
-    """Draw the choice of the policy for one node; return its title."""
+    """Draw the choice of the policy for one node if there are two; return its title."""
     titles = list(explored.books)
     if len(titles) == 1:
         return titles[0]
@@ -288,7 +297,7 @@ def _draw_node_policy(explored: ExploredRuns) -> str:
 
 
 def _on_bar_click(name: str, version: int, jobs: list[str]) -> None:
-    """Open the job drawer with the clicked job."""
+    """Open the job drawer with the job of the clicked bar; `jobs` = ids by bar."""
     event: Any = st.session_state.get(name)
     for point in event["selection"]["points"] if event else []:
         if 0 <= (bar_index := int(point.get("point_index", -1))) < len(jobs):
@@ -297,6 +306,6 @@ def _on_bar_click(name: str, version: int, jobs: list[str]) -> None:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _bars(key: str, node: str, window: tuple[float, float], _book: Book) -> Bars:
-    """Return the jobs of a node over a window, cached by the key of the run."""
+    """Return the bars of a node's jobs over a window, cached by the run's key."""
     del key
     return explore.bars(_book, node, window)

@@ -30,7 +30,7 @@ _FASTEST: Final = 1000.0
 
 
 def draw(session: state.Session, trace: Trace) -> None:
-    """Draw warnings about the jobs on the current cluster; nothing without any."""
+    """Draw warnings about the jobs on the cluster, and buttons that fix them, if any."""
     base = session.study.base
     try:
         never = cluster_editor.find_unschedulable(trace, base.cluster, base.perf).mask
@@ -70,7 +70,7 @@ def draw(session: state.Session, trace: Trace) -> None:
 
 
 def _apply_suggestion(session: state.Session, trace: Trace, suggestion: Suggestion) -> None:
-    """Change the study as a suggestion says, or show why that fails."""
+    """Change the scenario as a suggestion says and rerun, or draw why that fails."""
     study = session.study
     try:
         if suggestion == suggestions.LEAVE_OUT:
@@ -85,7 +85,7 @@ def _apply_suggestion(session: state.Session, trace: Trace, suggestion: Suggesti
 
 
 def _draw_speeds(session: state.Session, trace: Trace) -> None:
-    """Draw a field for the speed of each unknown GPU type."""
+    """Draw a form of speeds for unknown GPU types; its button puts them into the cluster."""
     cluster = session.study.base.cluster
     with st.form(f"speeds/{session.form_version}", border=False):
         fields = st.grid(min_column_width=220)

@@ -64,7 +64,7 @@ def _draw_editor(
     intake_of_file: TraceIntake | None,
     read: Callable[[dict[str, str]], None],
 ) -> None:
-    """Draw the choices, the trial reading of changed columns, and the button that reads."""
+    """Draw the choices of columns, a trial with changed ones, and the button that reads."""
     st.caption(
         "Below each column: its first cells and how they are read. A column can have one meaning"
         " only."
@@ -103,10 +103,14 @@ def _draw_editor(
 def _draw_choices(
     upload: state.Upload, peek: Peek, earlier: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Draw a choice per fact; return the chosen columns, and a container below each."""
+    """Draw a choice of column per fact; return native -> column, and native -> container.
+
+    The containers are below the choices, for examples.
+    """
     examples = intake.example_cells(peek)
 
     def option(name: str) -> str:
+        """Return a column's text in the select box: its name and first cells."""
         # A select box shows plain text, not Markdown.
         if not name:
             return "not in the file"
@@ -141,7 +145,7 @@ def _draw_choice(
     option: Callable[[str], str],
     key_part: str,
 ) -> str:
-    """Draw the choice of the column for one fact; return it."""
+    """Draw the choice of the file's column for one fact; return it, "" = not in the file."""
     index = options.index(earlier[native]) if earlier.get(native) in options else 0
     title = intake.column_label(native)
     needed = ", required" if native in intake.NEEDED_COLUMNS else ""
@@ -152,7 +156,10 @@ def _draw_choice(
 
 
 def _try_columns(upload: state.Upload, chosen: Mapping[str, str]) -> ReadingTrial | None:
-    """Return the result of reading with these columns, cached; None for too large files."""
+    """Return a trial reading with these columns, cached; None if the file is too large.
+
+    Invalid columns give a trial with the error as its sentence.
+    """
     if upload.content is None or upload.size > MAX_BYTES:
         return None
     cache_key = json.dumps([id(upload), upload.name, upload.size, dict(chosen)])

@@ -18,7 +18,7 @@ from ui.choosing import gpu_types
 
 
 def use_machine_files(session: state.Session, files: Mapping[str, bytes], jobs: str = "") -> None:
-    """Set the scenario's cluster from files that describe one; `jobs` = trace of the drop.
+    """Set the cluster from files that describe one; `jobs` = trace file of the drop.
 
     Raises
     ------
@@ -46,7 +46,10 @@ def use_machine_files(session: state.Session, files: Mapping[str, bytes], jobs: 
 
 
 def draw(session: state.Session, source: Source) -> None:
-    """Draw the cluster of these jobs, with buttons for the fitting one and the earlier one."""
+    """Draw the cluster of these jobs, with buttons for the fitting one or the earlier one.
+
+    Nothing more than open questions is drawn if the cluster is the one of the source.
+    """
     gpu_types.draw_questions()
     cluster = session.study.base.cluster
     try:
@@ -88,7 +91,7 @@ def draw(session: state.Session, source: Source) -> None:
 
 
 def _draw_gpu_count(session: state.Session, source: Source) -> None:
-    """Draw the field for the number of GPUs, if the cluster size is a guess."""
+    """Draw the form for the number of GPUs; its button replaces the guessed cluster."""
     with (
         st.form(f"gpu_count/{session.study.base.trace.source}", border=False),
         st.container(horizontal=True, vertical_alignment="bottom"),
@@ -109,7 +112,7 @@ def _draw_gpu_count(session: state.Session, source: Source) -> None:
 
 
 def _draw_cluster_button(session: state.Session, cluster: Cluster, label: str, key: str) -> None:
-    """Draw a button that replaces the cluster."""
+    """Draw a button with a label; a click makes `cluster` the scenario's, and reruns."""
     if st.button(words.plain(label), key=key, type="tertiary"):
         session.replace(new_study.with_cluster(session.study, cluster))
         st.rerun()

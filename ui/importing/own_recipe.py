@@ -19,7 +19,7 @@ Read = Callable[[OwnRecipe | None], None]
 
 
 def find_recipe(fingerprint: str) -> OwnRecipe | None:
-    """Return this browser's recipe for files with these columns, or None."""
+    """Return this browser's recipe for files with this fingerprint of columns, or None."""
     if not fingerprint:
         return None
     try:
@@ -30,12 +30,12 @@ def find_recipe(fingerprint: str) -> OwnRecipe | None:
 
 
 def choices_of(recipe: OwnRecipe) -> dict[str, Any]:
-    """Return the reading options of a recipe as upload options."""
+    """Return the reading options of a recipe, with its format as `fmt`."""
     return {**recipe.choices, **({"fmt": recipe.fmt} if recipe.fmt else {})}
 
 
 def draw(upload: state.Upload, intake: TraceIntake | None, read: Read) -> None:
-    """Draw the menu Recipe: keep, apply, show.
+    """Draw the menu Recipe: keep or delete this file's recipe, read with another, show it.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def draw_used_recipe(upload: state.Upload, intake: TraceIntake | None, read: Rea
 
 
 def _draw_keep(upload: state.Upload, recipe: OwnRecipe, read: Read) -> None:
-    """Draw how to keep, delete or download the recipe of a file."""
+    """Draw buttons that save, delete and download the recipe of the file as it was read."""
     fingerprint, owner = recipe.fingerprint, browser_identity.owner()
     kept_recipe = find_recipe(fingerprint)
     st.markdown("**How this file was read**")
@@ -110,7 +110,7 @@ def _draw_keep(upload: state.Upload, recipe: OwnRecipe, read: Read) -> None:
 
 
 def _store_or_stop(change: Callable[[], None]) -> None:
-    """Change the stored recipes; show an error and stop if that fails."""
+    """Call a change of the stored recipes; if it fails, draw its error and stop the page."""
     try:
         change()
     except TrainyardError as error:
@@ -119,7 +119,7 @@ def _store_or_stop(change: Callable[[], None]) -> None:
 
 
 def _draw_upload(read: Read) -> None:
-    """Draw the uploader for a recipe file, and read the trace file with it."""
+    """Draw the uploader for a recipe file; read the trace file again with a new recipe."""
     label = "Read with a recipe file (TOML)"
     file = st.file_uploader(label, ["toml"], key=_FIELD, max_upload_size=1)
     if file is None or st.session_state.get(_TAKEN) == file.file_id:

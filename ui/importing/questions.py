@@ -82,7 +82,10 @@ def _draw_form(
     key: str,
     label: str,
 ) -> None:
-    """Draw a form with one field per question; its button reads the file again."""
+    """Draw a form of `shown_questions`; its button calls `on_answer` and reruns.
+
+    `on_answer` gets the earlier answers to all `questions`, updated by the entered ones.
+    """
     with st.form(f"questions/{key}", border=False):
         fields = st.grid(min_column_width=320)
         chosen = {}
@@ -103,7 +106,10 @@ def _question_text(question: Question) -> str:
 
 
 def _draw_answer(question: Question, key: str) -> str:
-    """Draw the field of one question; return the answer, or ""."""
+    """Draw a number field, radio buttons or select box for a question; return the answer.
+
+    "" = no answer.
+    """
     label, name = _question_text(question), f"question/{key}/{question['id']}"
     if question.get("free"):
         earlier = float(question["answer"]) if question["answer"] else None

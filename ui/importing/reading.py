@@ -38,13 +38,13 @@ _LOOKED: Final = "looked"
 
 
 def has_file() -> bool:
-    """Return True if this session still has the file of the trace, to read it differently."""
+    """Return True if this session has the trace's file, to read it with other options."""
     upload = state.session().upload
     return upload is not None and not upload.fault
 
 
 def peek(data: bytes = b"") -> Any:
-    """Return the first rows of the uploaded file, cached; None if it cannot be opened."""
+    """Return the first rows of the uploaded file, cached; None if there are none."""
     upload = state.session().upload
     if upload is None:
         return None
@@ -63,7 +63,11 @@ def _content_of(upload: state.Upload) -> bytes:
 
 
 def read(choices: dict[str, Any], data: bytes = b"") -> None:
-    """Read the uploaded file with these options; if it is readable, it becomes the trace."""
+    """Read the uploaded file with these options; if it is readable, it becomes the trace.
+
+    Otherwise the error and the open questions are stored in the upload. Clusters of the same drop
+    are set afterwards.
+    """
     session = state.session()
     upload = session.upload
     if upload is None:
@@ -103,7 +107,7 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
 
 
 def read_with_answers(answers: dict[str, str]) -> None:
-    """Read the uploaded file again with answers to its questions."""
+    """Read the uploaded file again with additional answers to its questions."""
     upload = state.session().upload
     if upload is not None:
         earlier = dict(upload.choices.get("answers") or {})
@@ -111,7 +115,7 @@ def read_with_answers(answers: dict[str, str]) -> None:
 
 
 def draw_rule(rule: intake.RowTreatment) -> None:
-    """Draw how one class of rows is treated, with their number; a change reads the file again."""
+    """Draw how one class of rows is treated, and the choice; a change reads the file again."""
     upload = state.session().upload
     if upload is None or upload.fault:
         st.markdown(f"{rule.title}: {rule.sentence}")
@@ -129,7 +133,7 @@ def draw_rule(rule: intake.RowTreatment) -> None:
 
 
 def draw_choices(label: str) -> None:
-    """Draw the form of reading options in a popover."""
+    """Draw the reading options in a popover; its button reads the file again with them."""
     upload = state.session().upload
     if upload is None:
         return
@@ -141,7 +145,10 @@ def draw_choices(label: str) -> None:
 
 
 def draw_column_editor(label: str, *, expanded: bool = False) -> None:
-    """Draw the editor of column meanings, for tables and unreadable files."""
+    """Draw the editor of column meanings; nothing for fixed formats that were read.
+
+    `expanded` draws it in a box instead of a popover.
+    """
     upload, first_rows = state.session().upload, peek()
     if (
         upload is None
@@ -160,7 +167,7 @@ def draw_column_editor(label: str, *, expanded: bool = False) -> None:
 
 
 def _read_with_columns(mapping: dict[str, str]) -> None:
-    """Read the uploaded file with these columns."""
+    """Read the uploaded file with these columns (native -> source), no recipe."""
     upload = state.session().upload
     if upload is not None:
         other_choices = {key: value for key, value in upload.choices.items() if key != "recipe"}
@@ -168,13 +175,13 @@ def _read_with_columns(mapping: dict[str, str]) -> None:
 
 
 def _current_intake() -> TraceIntake | None:
-    """Return the intake of the current trace, if this session has read it."""
+    """Return how the current trace was read, or None if this session did not read it."""
     session = state.session()
     return session.intakes.get(session.study.base.trace.source)
 
 
 def read_with_recipe(recipe: OwnRecipe | None, data: bytes = b"") -> None:
-    """Read the uploaded file with a recipe, or without one."""
+    """Read the uploaded file with the options of a recipe, or with none (None)."""
     upload = state.session().upload
     if upload is not None:
         upload.recipe = recipe
@@ -182,7 +189,7 @@ def read_with_recipe(recipe: OwnRecipe | None, data: bytes = b"") -> None:
 
 
 def _draw_choice_widgets(upload: state.Upload) -> dict[str, Any]:
-    """Draw the reading options that apply to the format; return them."""
+    """Draw the reading options that apply to the format; return option -> value."""
     earlier = upload.choices
     formats = {"": "detect by content"} | {
         choice.name: choice.title for choice in catalog.formats()
@@ -248,7 +255,7 @@ def _draw_choice_widgets(upload: state.Upload) -> dict[str, Any]:
 
 
 def _duration_units(upload: state.Upload) -> dict[str, str]:
-    """Return the units of durations, each with the median it would give."""
+    """Return unit -> label of durations, with the median run time under each unit."""
     first_rows, unit = peek(), str(upload.choices.get("duration_unit") or "s")
     if upload.fault:
         median_s = (
@@ -271,7 +278,7 @@ def _duration_units(upload: state.Upload) -> dict[str, str]:
 
 
 def _draw_select(label: str, names: dict[str, str], value: Any, key: str | None = None) -> str:
-    """Draw a select box; return the chosen name."""
+    """Draw a select box of name -> label; return the chosen name."""
     options = list(names)
     return str(
         st.selectbox(

@@ -19,7 +19,7 @@ _DONE: Final = {"dropped": "left out", "merged": "merged", "altered": "altered"}
 
 
 def draw_questions(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
-    """Draw the open questions of the file; parameters as in `draw`."""
+    """Draw the questions of the trace file, open and answered; parameters as in `draw`."""
     facts = facts if intake_of_file is None else intake_of_file.account
     questions.draw(
         facts.get("questions", ()),
@@ -29,7 +29,9 @@ def draw_questions(facts: Mapping[str, Any], intake_of_file: TraceIntake | None)
 
 
 def draw(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
-    """Draw the account of the trace, with reading options while the session has its file.
+    """Draw how the trace file was read, with reading options while the session has the file.
+
+    Nothing is drawn for sample and generated traces.
 
     Parameters
     ----------
@@ -64,7 +66,10 @@ def draw(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
 def _draw_head(
     facts: Mapping[str, Any], intake_of_file: TraceIntake | None, *, has_file: bool
 ) -> None:
-    """Draw name and format of the file, the options to read it differently, and its recipe."""
+    """Draw the file's name, format and row counts, reading options, and its recipe.
+
+    Options and recipe are drawn only with `has_file`.
+    """
     upload = state.session().upload if has_file else None
     with st.container(horizontal=True, vertical_alignment="center"):
         title = words.plain(facts.get("title", facts["format"]))
@@ -80,7 +85,7 @@ def _draw_head(
 
 
 def _draw_fixes(facts: Mapping[str, Any], sentence: str) -> None:
-    """Draw a button for each fix of a warning."""
+    """Draw buttons for the other answers to a warning; a click reads the file with one."""
     upload = state.session().upload
     for fix in facts.get("offers", ()):
         if upload is None or fix["text"] != sentence:
@@ -95,7 +100,7 @@ def _draw_fixes(facts: Mapping[str, Any], sentence: str) -> None:
 
 
 def _draw_table(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) -> None:
-    """Draw a row per reason: number of rows, effect, reason, examples."""
+    """Draw the number of used rows, a row per reason with examples, and their download."""
     issues = intake_of_file.issues if intake_of_file is not None else None
     _draw_row("Rows", "What", "Why", head=True)
     with _draw_row(f"{facts['used']:,}", "used", ""):
@@ -128,7 +133,7 @@ def _draw_table(facts: Mapping[str, Any], intake_of_file: TraceIntake | None) ->
 
 
 def _draw_row(rows: str, effect: str, reason: str, *, head: bool = False) -> Any:
-    """Draw the first three cells of a row; return its last cell."""
+    """Draw three cells of a row, in bold with `head`; return its empty fourth cell."""
     cells = st.columns(_WIDTHS, vertical_alignment="center", gap="small")
     for cell, content in zip(cells, (rows, effect, reason), strict=False):
         text = words.plain(content)
@@ -137,7 +142,7 @@ def _draw_row(rows: str, effect: str, reason: str, *, head: bool = False) -> Any
 
 
 def _draw_examples(issues: pd.DataFrame, reason: Mapping[str, Any], index: int) -> None:
-    """Draw the first rows dropped or changed for one reason."""
+    """Draw a popover with the first rows that were dropped or altered for one reason."""
     rows = issues[(issues["action"] == reason["action"]) & (issues["reason"] == reason["reason"])]
     if not len(rows):
         return

@@ -33,7 +33,7 @@ _HIDDEN: Final = (
 
 
 def draw(session: state.Session, source: Source) -> None:
-    """Draw the choices of window, load, users and sample; a change applies at once."""
+    """Draw the choices of window, load, users, sample and hidden names; apply changes at once."""
     spec = session.study.base.trace
     days = intake.span_days(source.trace)
     label = "Window, load, users" if spec.unchanged else "Window, load, users: changed"
@@ -103,7 +103,10 @@ def draw(session: state.Session, source: Source) -> None:
 def _draw_sampling(
     spec: TraceSpec, source: Source, grid: Any, *, uses_draw: bool
 ) -> dict[str, int]:
-    """Draw the choice of a part of the users and of the jobs; return the changed values."""
+    """Draw the choice of a part of the users and of the jobs; return the values by name.
+
+    The draw number is drawn and returned only if something is random.
+    """
     jobs = len(source.trace)
     users = source.trace.frame["user"].nunique() if source.trace.has("user") else 0
     with grid.cell():
@@ -143,7 +146,7 @@ def _draw_sampling(
 
 
 def draw_generator_choice(session: state.Session) -> None:
-    """Draw the choice of a workload generator; a new choice replaces the jobs."""
+    """Draw the choice of a workload generator; a new choice replaces the trace."""
     choices = {choice.name: choice for choice in catalog.workloads()}
     current = _current_generator(session)
     # "like" needs the statistics of a trace: only the button Look-alike makes it.
@@ -172,7 +175,10 @@ def draw_generator_choice(session: state.Session) -> None:
 
 
 def draw_generator_form(session: state.Session) -> None:
-    """Draw the parameters of a generated workload; nothing for other traces."""
+    """Draw a generated workload's parameters; Generate replaces the trace.
+
+    Nothing is drawn for other traces.
+    """
     current = _current_generator(session)
     if current is None:
         return
@@ -190,7 +196,10 @@ def draw_generator_form(session: state.Session) -> None:
 
 
 def _set_workload(session: state.Session, chosen: Spec) -> None:
-    """Replace the trace by a generated workload, or show why that fails."""
+    """Replace the trace by a generated workload and rerun, or draw why that fails.
+
+    Faults are added to the scenario if jobs of the workload need them.
+    """
     try:
         study = new_study.with_trace(session.study, TraceSpec(f"{MADE}{chosen}"), server.store())
         study = new_study.with_required_models(study, server.store())
@@ -209,6 +218,6 @@ def _set_workload(session: state.Session, chosen: Spec) -> None:
 
 
 def _current_generator(session: state.Session) -> Spec | None:
-    """Return the generator of the current trace, or None."""
+    """Return the generator of the current trace with its parameters, or None."""
     source = session.study.base.trace.source
     return Spec.parse(source.removeprefix(MADE)) if source.startswith(MADE) else None

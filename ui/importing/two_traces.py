@@ -25,7 +25,10 @@ _SEED: Final = "Another number draws other jobs from the same statistics."
 
 
 def draw_look_alike(session: state.Session, trace: Trace) -> None:
-    """Draw the form that generates similar jobs, and the download of their statistics."""
+    """Draw the form that replaces the trace by similar jobs, and their statistics.
+
+    The statistics can be downloaded only for a trace that is a look-alike.
+    """
     spec = session.study.base.trace
     is_look_alike = likeness.is_look_alike(spec.source)
     parameters = Spec.parse(spec.source.removeprefix(MADE)).values if is_look_alike else {}
@@ -68,7 +71,10 @@ def draw_look_alike(session: state.Session, trace: Trace) -> None:
 def _generate(
     session: state.Session, trace: Trace, load: float, seed: int, parameters: dict[str, Any]
 ) -> None:
-    """Replace the trace by generated similar jobs, or show the error."""
+    """Replace the trace by generated similar jobs and rerun, or draw the error.
+
+    `parameters` are those of a look-alike that is generated anew; empty = `trace` is the original.
+    """
     cluster, before = session.study.base.cluster, session.study.base.trace
     try:
         if parameters:
@@ -90,7 +96,7 @@ def _generate(
 
 
 def draw(session: state.Session, trace: Trace) -> None:
-    """Draw the choice of a second trace, and both side by side."""
+    """Draw the choice of a second trace, the difference as a sentence, and both side by side."""
     spec = session.study.base.trace
     titles = library.traces(server.store(), browser_identity.owner())
     specs = {source: TraceSpec(source) for source in titles if source != spec.source}
@@ -137,7 +143,7 @@ def draw(session: state.Session, trace: Trace) -> None:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _fit_text(source: str, other: str, _other: Trace) -> str:
-    """Return how similar generated jobs are to their trace at equal load; "" for other traces."""
+    """Return how similar generated jobs are to their original at equal load; "" for others."""
     del other
     if not likeness.is_fitted_to(source, _other):
         return ""

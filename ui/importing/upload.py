@@ -28,7 +28,7 @@ _MERGE: Final = (
 
 
 def draw_uploader() -> None:
-    """Draw the uploader, and use new files; files that arrive together are one drop."""
+    """Draw the uploader, and import new files; files that arrive together are one drop."""
     used_ids, version = st.session_state.get(_TAKEN, frozenset()), st.session_state.get(_TURN, 0)
     files_before = st.session_state.get(f"trace_file/{version}") or []
     if files_before and all(file.file_id in used_ids for file in files_before):
@@ -48,12 +48,12 @@ def draw_uploader() -> None:
     if new_files := [file for file in files if file.file_id not in used_ids]:
         # Before reading: a second drop reruns the page with its files only.
         st.session_state[_TAKEN] = used_ids | {file.file_id for file in new_files}
-        _use_new_files(state.session(), new_files, key)
+        _import_new_files(state.session(), new_files, key)
         st.rerun()
 
 
 def draw_help(session: state.Session) -> None:
-    """Draw the popover on formats, the export from Slurm, and privacy."""
+    """Draw the popover on formats, export from Slurm, privacy and deleting the trace."""
     with st.popover("Formats and privacy", icon=":material/info:", key="about_upload"):
         st.caption(
             "CSV, TSV, Excel, Parquet, Feather, JSON, SWF, Gavel's .trace or Slurm's `sacct -P`;"
@@ -70,8 +70,11 @@ def draw_help(session: state.Session) -> None:
         _draw_privacy(session)
 
 
-def _use_new_files(session: state.Session, new: list[Any], key: str) -> None:
-    """Take the bytes of new files and use them."""
+def _import_new_files(session: state.Session, new: list[Any], key: str) -> None:
+    """Take new files out of the uploader, without repeats, and import their contents.
+
+    Errors and open choices of the drop before are dismissed.
+    """
     st.session_state.pop(_OPEN, None)
     _dismiss_refused(session, with_choices=False)
     files: dict[str, bytes] = {}
@@ -86,7 +89,10 @@ def _use_new_files(session: state.Session, new: list[Any], key: str) -> None:
 
 
 def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
-    """Sort the files of one drop (traces, clusters, statistics) and use them."""
+    """Sort the files of one drop (traces, clusters, statistics) and import them.
+
+    A drop that cannot be used leaves an error. The bytes are freed.
+    """
     size, drops_found = sum(map(len, files.values())), list[uploads.DroppedFile]()
     try:
         drops_found += uploads.classify_files(files)
@@ -101,13 +107,13 @@ def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
 
 
 def _readable_upload(session: state.Session) -> state.Upload | None:
-    """Return the uploaded file of the current trace, or None."""
+    """Return the upload of the current trace: before a refused one, else the last."""
     upload = session.upload
     return upload.previous if upload is not None and upload.fault else upload
 
 
 def _report_refused(session: state.Session, upload: state.Upload) -> None:
-    """Report why a drop cannot be used; the current file keeps its questions and options."""
+    """Store why a drop cannot be used; the file in use keeps its questions and options."""
     session.upload, sentences = _readable_upload(session), (*upload.unused_reasons, upload.fault)
     if session.upload is None:
         session.upload = upload
@@ -116,7 +122,10 @@ def _report_refused(session: state.Session, upload: state.Upload) -> None:
 
 
 def _dismiss_refused(session: state.Session, *, with_choices: bool = True) -> None:
-    """Dismiss the errors of the last drop; `with_choices` = also a file that needs options."""
+    """Remove the errors of the last drop; restore the upload before an unreadable one.
+
+    `with_choices` = also if its file may still be read with other options.
+    """
     upload = session.upload
     if upload is not None and upload.fault and (with_choices or upload.content is None):
         session.upload = upload.previous
@@ -125,7 +134,7 @@ def _dismiss_refused(session: state.Session, *, with_choices: bool = True) -> No
 
 
 def _use_drop(session: state.Session, drops_found: list[uploads.DroppedFile]) -> None:
-    """Use the trace of a drop with its cluster, or remember several traces to choose from."""
+    """Import the statistics, trace and cluster of a drop; several traces wait for a choice."""
     for name, spec in uploads.select_contents(drops_found, "figures").items():
         session.upload, session.intakes = None, {}
         session.news = f"Generated jobs similar to {name}."
@@ -180,7 +189,7 @@ def _use_trace(
 
 
 def _draw_trace_choice() -> None:
-    """Draw the choice between several traces of a drop; nothing if there is one."""
+    """Draw the choice of one of several traces of a drop, or to merge or discard them."""
     if (open_drop := st.session_state.get(_OPEN)) is None:
         return
     stored_traces, unused_reasons, machines = open_drop
@@ -215,7 +224,7 @@ def _merge_traces(
     unused_reasons: tuple[str, ...],
     machines: Mapping[str, bytes],
 ) -> None:
-    """Merge several traces into one and use it, or show why that fails."""
+    """Merge several traces into one and use it with their clusters, or draw the error."""
     session, name = state.session(), " + ".join(stored_traces)
     try:
         with st.spinner(f"Reading {words.plain(name)} …"):
@@ -237,7 +246,10 @@ def _merge_traces(
 
 
 def _draw_privacy(session: state.Session) -> None:
-    """Draw where files go and how long they stay, and the button that deletes the current one."""
+    """Draw where files go and how long they stay, and the button that deletes the trace.
+
+    Only the browser that uploaded the trace gets the button.
+    """
     days = f"{server.store().keep_days:g} days"
     st.caption(
         ":material/lock: Files stay on this server. Their jobs are deleted"
@@ -259,7 +271,7 @@ def _draw_privacy(session: state.Session) -> None:
 
 
 def _delete_trace(session: state.Session, name: str, digest: str) -> None:
-    """Delete the current trace with its results, and return to the sample."""
+    """Delete a stored trace with its results, and return to the default sample."""
     try:
         results = state.forget_trace(digest)
     except TrainyardError as error:
@@ -273,7 +285,10 @@ def _delete_trace(session: state.Session, name: str, digest: str) -> None:
 
 
 def draw_faults() -> None:
-    """Draw why files of the last drop could not be read, and the options that may help."""
+    """Draw why files of the last drop were not used, questions, and reading options.
+
+    Several traces of a drop are drawn as a choice instead.
+    """
     _draw_trace_choice()
     session = state.session()
     upload = session.upload

@@ -25,7 +25,10 @@ _FIXED: Final = (CLASS, OF, url_params.SEAT)
 
 
 def classroom_of_url() -> Classroom | None:
-    """Return the class of the URL, or None."""
+    """Return the class of the URL, with its fixed settings, or None.
+
+    Its parameters are written back, so that navigation keeps them.
+    """
     name = url_params.get(CLASS).strip()[: classes.MAX_NAME_CHARS]
     if not name:
         return None
@@ -41,7 +44,10 @@ def classroom_of_url() -> Classroom | None:
 
 
 def setup_of_url(lesson: Lesson, fixed: Classroom | None) -> Setup:
-    """Return seed and number of jobs from the class or the URL, within their bounds."""
+    """Return seed and number of jobs of the class, else of the URL, within bounds.
+
+    0 jobs = all of the lesson. Lessons on a sample have neither.
+    """
     if not lesson.is_generated:
         return Setup()
     jobs = fixed.jobs if fixed is not None else _whole_number(JOBS, 10**6)
@@ -53,7 +59,7 @@ def setup_of_url(lesson: Lesson, fixed: Classroom | None) -> Setup:
 
 
 def draw_banner(lesson: Lesson, class_: Classroom, setup: Setup) -> None:
-    """Draw the class and the settings that its link fixes."""
+    """Draw the class, the settings that its link fixes, and the button to leave it."""
     size = f"at most {words.plural(setup.jobs, 'job')}" if setup.jobs else "all its jobs"
     setting = f"seed {setup.seed}, {size}" if lesson.is_generated else "the jobs of the sample"
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -66,7 +72,7 @@ def draw_banner(lesson: Lesson, class_: Classroom, setup: Setup) -> None:
 
 
 def draw_seed(lesson: Lesson, setup: Setup) -> None:
-    """Draw the seed of the lesson, without a class."""
+    """Draw the field for the seed of the lesson, if its jobs are generated."""
     if not lesson.is_generated:
         return
     st.session_state["lesson_seed"] = setup.seed
@@ -81,7 +87,7 @@ def draw_seed(lesson: Lesson, setup: Setup) -> None:
 
 
 def count_student(class_: Classroom | None) -> None:
-    """Count this browser as a student of the class, once."""
+    """Count this browser once as a student of the class; its id is put into the URL."""
     if class_ is None:
         return
     if not url_params.get(url_params.SEAT):
@@ -94,12 +100,12 @@ def count_student(class_: Classroom | None) -> None:
 
 
 def draw_count(class_: Classroom | None) -> None:
-    """Draw how many students have run the lesson, and refresh it."""
+    """Draw how many students of the class have run the lesson, every five seconds."""
     st.fragment(_draw_count, run_every=COUNT_EVERY_S if class_ is not None else None)(class_)
 
 
 def draw_link_form(lesson: Lesson, setup: Setup) -> None:
-    """Draw the form that makes a link for a class."""
+    """Draw the form for class name, size, seed and jobs, and the link it gives."""
     with st.popover("Class link", key="class_form", icon=":material/school:"):
         st.caption(
             "Everyone with the link gets the same lesson and jobs. Students need no account."
@@ -151,7 +157,7 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
 
 
 def class_link(lesson: Lesson, class_: Classroom) -> str:
-    """Return the URL of a class."""
+    """Return the URL that opens a lesson with a class's settings."""
     parameters = {"tab": "lessons", LESSON: str(lesson.number), CLASS: class_.name}
     parameters |= {SEED: str(class_.seed)} if lesson.is_generated else {}
     parameters |= {
@@ -161,7 +167,7 @@ def class_link(lesson: Lesson, class_: Classroom) -> str:
 
 
 def _draw_count(class_: Classroom | None) -> None:
-    """Draw how many students have run the lesson."""
+    """Draw how many students of the class have run the lesson; nothing without a class."""
     if class_ is not None:
         student_count = classes.seats_done(server.store(), class_)
         students = (
@@ -173,7 +179,7 @@ def _draw_count(class_: Classroom | None) -> None:
 
 
 def _on_leave() -> None:
-    """Leave the class: drop its URL parameters."""
+    """Leave the class: remove class, size and student from the URL."""
     for name in _FIXED:
         url_params.set_param(name, "")
 
@@ -184,6 +190,6 @@ def _on_seed() -> None:
 
 
 def _whole_number(name: str, most: int) -> int:
-    """Return a URL parameter as a whole number of at most `most`; 0 if it is none."""
+    """Return a URL parameter as a whole number of at most `most`, or 0."""
     text = url_params.get(name)
     return min(int(text), most) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

@@ -63,13 +63,13 @@ class LessonTurn:
         return [job for jobs in self.jobs.values() for job in jobs if not job.has_ended]
 
     def cancel(self) -> None:
-        """Cancel the live runs, the queued ones first."""
+        """Cancel the runs that have not ended, the last submitted first."""
         for job in reversed(self.live_jobs):
             job.cancel()
 
 
 def draw() -> None:
-    """Draw the tab "Lessons": the list on the left, the lesson next to it."""
+    """Draw the tab "Lessons": the list on the left, the chosen lesson next to it."""
     class_ = classroom.classroom_of_url()
     with st.container(horizontal=True, gap="medium", key="lesson_page"):
         with st.container(width=_LIST_PX, key="lesson_list"):
@@ -84,7 +84,7 @@ def draw() -> None:
 
 
 def _draw_lesson(lesson: Lesson, class_: Classroom | None) -> None:
-    """Draw a lesson: intro, question, progress and result."""
+    """Draw a lesson: intro, the question or its result, progress, count of the class."""
     setup = classroom.setup_of_url(lesson, class_)
     if class_ is not None:
         classroom.draw_banner(lesson, class_, setup)
@@ -111,7 +111,10 @@ def _draw_lesson(lesson: Lesson, class_: Classroom | None) -> None:
 
 
 def _draw_lesson_choice(class_: Classroom | None) -> Lesson | None:
-    """Draw the list of lessons; return the chosen one, first from the URL."""
+    """Draw the list of lessons, locked in a class; return the URL's, or None.
+
+    An unknown lesson in the URL gives a warning.
+    """
     by_number = {lesson.number: lesson for lesson in reading.lessons()}
     requested = url_params.get(LESSON) or "0"
     lesson = (
@@ -140,7 +143,7 @@ def _draw_lesson_choice(class_: Classroom | None) -> Lesson | None:
 
 
 def _on_choose() -> None:
-    """Write the chosen lesson into the URL, and drop answer and option."""
+    """Write the chosen lesson to the URL, and remove answer and option from it."""
     if (chosen := st.session_state["lesson"]) is not None:
         url_params.set_param(LESSON, str(chosen))
         url_params.set_param(SAID, "")
@@ -148,7 +151,10 @@ def _on_choose() -> None:
 
 
 def _current_turn(lesson: Lesson, setup: Setup) -> LessonTurn:
-    """Return the progress of this session; a new session starts from the URL."""
+    """Return the session's progress in a lesson; a new session starts from the URL.
+
+    Answer and option are written back to the URL.
+    """
     turns: dict[tuple[int, Setup], LessonTurn] = st.session_state.setdefault(_TURNS, {})
     if (lesson.number, setup) not in turns:
         turns[lesson.number, setup] = new_turn = LessonTurn(_url_index(SAID, len(lesson.answers)))
@@ -204,7 +210,10 @@ def _draw_question(lesson: Lesson, turn: LessonTurn, setup: Setup) -> None:
 
 
 def _submit(lesson: Lesson, setup: Setup, turn: LessonTurn) -> None:
-    """Submit the runs of a setup; equal runs of other sessions are shared."""
+    """Submit the runs of a setup into `turn.jobs`; equal runs of other sessions are shared.
+
+    If one cannot be submitted, all are cancelled and the error becomes the session's notice.
+    """
     turn.jobs[setup] = jobs = list[Submission]()
     try:
         for study in _studies(lesson.name, setup):
@@ -220,14 +229,18 @@ def _submit(lesson: Lesson, setup: Setup, turn: LessonTurn) -> None:
 
 @st.cache_resource(max_entries=128, show_spinner=False)
 def _studies(name: str, setup: Setup) -> tuple[Study, ...]:
-    """Return the studies of a lesson's setup, cached."""
+    """Return the studies that a lesson simulates with a setup, cached."""
     return reading.load(name).studies(setup)
 
 
 def _lesson_results(
     lesson: Lesson, setup: Setup, turn: LessonTurn
 ) -> tuple[StudyResults, ...] | None:
-    """Return the results of a setup if all are stored; else draw why not, or submit lost runs."""
+    """Return the results of a setup, one per study, or None if any run is missing.
+
+    Submits the runs of a setup that has none in this session. If runs failed or were cancelled,
+    draws why and a button to run again.
+    """
     results = tuple(stored_results.gather(study) for study in _studies(lesson.name, setup))
     if all(len(runs.places) == len(runs.titles) for runs in results):
         return results
@@ -250,7 +263,7 @@ def _lesson_results(
 
 
 def _draw_progress(turn_key: tuple[int, Setup]) -> None:
-    """Draw the progress of the runs and Cancel; rerun the page when they end."""
+    """Draw the progress of a lesson's runs and Cancel; rerun the page when they end."""
     turn: LessonTurn = st.session_state[_TURNS][turn_key]
     drawn = st.session_state.get(_DRAWN)
     st.session_state[_DRAWN] = turn_key if turn.live_jobs else None
@@ -274,7 +287,7 @@ def _draw_progress(turn_key: tuple[int, Setup]) -> None:
 def _lesson_numbers(
     name: str, cache_key: str, _shown: tuple[StudyResults, ...]
 ) -> dict[str, float]:
-    """Return the numbers of a lesson's results, cached."""
+    """Return name -> number that the lesson's text quotes from its results, cached."""
     del cache_key
     lesson = reading.load(name)
     return numbers.compute(lesson.numbers, lesson.values, _shown)
@@ -327,7 +340,7 @@ def _draw_result(
 
 
 def _draw_ledger(lesson: Lesson, runs: StudyResults, key: str) -> None:
-    """Draw the ledger of one result, with the policy of the lesson's numbers highlighted."""
+    """Draw the ledger of a result, highlighting the first policy the lesson quotes."""
     compared = comparison.compare(runs)
     if compared is None:
         return
@@ -342,7 +355,7 @@ def _draw_ledger(lesson: Lesson, runs: StudyResults, key: str) -> None:
 
 
 def _draw_number_table(lesson: Lesson, columns: Mapping[str, Mapping[str, str]]) -> None:
-    """Draw the numbers of the runs side by side."""
+    """Draw the labelled numbers of a lesson as a table, one column per run."""
     header = ["Number", *(words.plain(run) or "Result" for run in columns)]
     rows = [
         [words.plain(number.label), *(quoted[number.name] for quoted in columns.values())]
@@ -357,7 +370,7 @@ def _draw_number_table(lesson: Lesson, columns: Mapping[str, Mapping[str, str]])
 def _draw_verdict(
     lesson: Lesson, turn: LessonTurn, right_index: int | None, quoted: dict[str, str]
 ) -> None:
-    """Draw whether the answer is right, and why, with the numbers of the result."""
+    """Draw whether the given answer is right, and why, or that there is no answer."""
     expected = lesson.answers[turn.answer_index].text if turn.answer_index is not None else ""
     if right_index is None:
         st.info(
@@ -380,7 +393,7 @@ def _draw_verdict(
 
 
 def _draw_steps(lesson: Lesson, runs: StudyResults, finding: str) -> None:
-    """Draw the steps that explain Compare: each with its text and part of the page."""
+    """Draw the choice of a step about Compare, its text and its part of the page."""
     names = [f"{number} · {step.title}" for number, step in enumerate(lesson.steps, 1)]
     st.subheader("The Compare page", anchor=False)
     chosen = st.segmented_control(
@@ -410,13 +423,13 @@ def _draw_steps(lesson: Lesson, runs: StudyResults, finding: str) -> None:
 def _cached_views(
     name: str, marks: str, finding: str, _lesson: Lesson, _runs: list[LessonRun]
 ) -> list[tuple[FigureView, ...]]:
-    """Return the charts of a lesson, cached."""
+    """Return the charts of a lesson, grouped by row of the page; cached."""
     del name, marks
     return list(lesson_views(_lesson, _runs, finding))
 
 
 def _draw_side_by_side(views: tuple[FigureView, ...]) -> None:
-    """Draw charts side by side."""
+    """Draw charts side by side in a grid; a single one over the full width."""
     grid = st.grid(min_column_width=_WIDTH_PX) if len(views) > 1 else None
     for view in views:
         with grid.cell() if grid is not None else st.container():
@@ -424,7 +437,7 @@ def _draw_side_by_side(views: tuple[FigureView, ...]) -> None:
 
 
 def _draw_change(lesson: Lesson, turn: LessonTurn, setup: Setup) -> None:
-    """Draw the option to change, and the button that runs it."""
+    """Draw the choice of one changed setting, and the button that runs the lesson with it."""
     change = lesson.change
     assert change is not None, "asked for lessons with a change only"
     default = change.options[turn.option if turn.option >= 0 else change.first]
@@ -453,7 +466,7 @@ def _draw_change(lesson: Lesson, turn: LessonTurn, setup: Setup) -> None:
 
 
 def _draw_next_steps(lesson: Lesson, setup: Setup) -> None:
-    """Draw the links to the same runs on other pages, and to the next lesson."""
+    """Draw buttons that open the runs on other pages, and the one for the next lesson."""
     targets = ["compare", "explore", *(["plan"] if lesson.plans else [])]
     with st.container(horizontal=True):
         for name in targets:
@@ -479,7 +492,7 @@ def _draw_next_steps(lesson: Lesson, setup: Setup) -> None:
 
 
 def _open_on_page(study: Study, name: str) -> None:
-    """Open the lesson's study as the scenario on a page."""
+    """Replace the scenario by the lesson's study, run it, and open a page."""
     session = state.session()
     session.replace(study)
     session.run()
@@ -487,7 +500,7 @@ def _open_on_page(study: Study, name: str) -> None:
 
 
 def _on_next(number: int) -> None:
-    """Write the next lesson into the URL."""
+    """Write the next lesson to the URL, and remove answer and option from it."""
     url_params.set_param(LESSON, str(number))
     url_params.set_param(SAID, "")
     url_params.set_param(OPTION, "")

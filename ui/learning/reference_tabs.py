@@ -34,7 +34,7 @@ MORE: Final = (
 
 
 def draw_glossary() -> None:
-    """Draw the glossary with its search field."""
+    """Draw the search field, the matching entries, and a button to each one's page."""
     st.session_state["glossary_word"] = url_params.get(WORD)
     search = st.text_input(
         "Search",
@@ -67,7 +67,7 @@ def _on_search() -> None:
 
 
 def draw_limits() -> None:
-    """Draw what the model omits and assumes, claims that it does not reproduce, and sources."""
+    """Draw what the model omits and assumes, findings of replays, and the papers."""
     st.markdown("What a simulation cannot show, from the documentation.")
     _draw_sections(LIMITS)
     st.subheader("Published claims and simulated results", anchor=False)
@@ -94,21 +94,21 @@ def draw_limits() -> None:
 
 
 def _draw_sections(parts: Sequence[tuple[str, str, str]]) -> None:
-    """Draw sections of the documentation."""
+    """Draw sections of the documentation, each given as (page, heading, title)."""
     for page, heading, title in parts:
         st.subheader(title, anchor=False)
         st.markdown(glossary.read_section(page, heading))
 
 
 def _draw_folded(parts: Sequence[tuple[str, str, str]]) -> None:
-    """Draw sections of the documentation in expanders."""
+    """Draw sections of the documentation in expanders: (page, heading, title) each."""
     for page, heading, title in parts:
         with st.expander(title):
             st.markdown(glossary.read_section(page, heading))
 
 
 def _draw_outside() -> None:
-    """Draw the claims with a simulated figure outside the band, over all finished replays."""
+    """Draw a table of claims outside their band, over replays finished on this server."""
     finished_count, rows = 0, []
     for name in names():
         replay = load(name)

@@ -49,7 +49,7 @@ def draw_claim(replay: Replay) -> None:
 
 
 def draw_interpretation(replay: Replay) -> None:
-    """Draw what the paper specifies, and what we had to choose."""
+    """Draw what the paper specifies, and which choices the replay makes itself."""
     grid = st.grid(2, min_column_width=300)
     with grid.cell():
         st.markdown(f"**What is known of the paper.** {words.plain(replay.known)}")
@@ -74,7 +74,7 @@ class ReplayResult:
 
 
 def draw_results(replay: Replay, result: ReplayResult, seeds: int) -> None:
-    """Draw the table of published and simulated figures, notes, and curves."""
+    """Draw the tables of claims, notes, chart, interpretation and curves of a replay."""
     report = result.report
     claimed, unclaimed = _split_claims(replay, report.rows)
     st.html(_claims_table(claimed or unclaimed))
@@ -117,7 +117,7 @@ def draw_results(replay: Replay, result: ReplayResult, seeds: int) -> None:
 
 
 def draw_results_so_far(replay: Replay, rows: Sequence[ClaimRow], done: int, total: int) -> None:
-    """Draw the table of figures of a live run, over the finished seeds."""
+    """Draw the table of claims of a live replay, over the runs done so far."""
     claimed, unclaimed = _split_claims(replay, rows)
     st.html(
         _claims_table(
@@ -128,7 +128,7 @@ def draw_results_so_far(replay: Replay, rows: Sequence[ClaimRow], done: int, tot
 
 
 def _split_claims(replay: Replay, rows: Sequence[ClaimRow]) -> tuple[list[Pair], list[Pair]]:
-    """Return labelled rows in two lists: with a published figure or band, and without."""
+    """Return claims with labels in two lists: with a published figure or band, without."""
     pairs = [(row, replay.label(row.claim)) for row in rows]
     claimed = [
         (row, label)
@@ -139,7 +139,7 @@ def _split_claims(replay: Replay, rows: Sequence[ClaimRow]) -> tuple[list[Pair],
 
 
 def draw_speedups(replay: Replay) -> None:
-    """Draw the speed-up curves behind a replay with adaptive batch sizes; nothing for others."""
+    """Draw an expander with speed-up curves of job classes; nothing for most replays."""
     view = replays.speedups(replay)
     if view is None:
         return
@@ -154,7 +154,7 @@ def draw_speedups(replay: Replay) -> None:
 
 
 def draw_setup(replay: Replay, seeds: int) -> None:
-    """Draw policies, bounds, axes and scenario of a replay, and the command that repeats it."""
+    """Draw an expander with command, policies, bounds, axes and scenario of a replay."""
     with st.expander("Setup", icon=":material/terminal:"):
         st.code(
             f"python -m trainyard replay {replay.name} --seeds {seeds} --curves",
@@ -187,7 +187,7 @@ def draw_setup(replay: Replay, seeds: int) -> None:
 
 
 def draw_open_button(replay: Replay) -> None:
-    """Draw the button that opens the replay as the scenario."""
+    """Draw the button that makes the replay the scenario and opens Compare, if it can."""
     study = curves.study(replay)
     if study is None:
         return
@@ -273,18 +273,18 @@ def _claim_cells(row: ClaimRow, label: str) -> list[str]:
 
 
 def _keep_together(text: str) -> str:
-    """Return a text with no-break spaces between numbers and signs."""
+    """Return a text with no-break spaces after × and ± and before %."""
     return text.replace("× ", "×\u00a0").replace("± ", "±\u00a0").replace(" %", "\u00a0%")
 
 
 def _percent_text(measure: ReplayMeasure, value: float) -> str:
-    """Return a ratio near 1 as a percentage, as papers write it; else ""."""
+    """Return a ratio below 1.5 as a change in parentheses, " (−20 %)"; else ""."""
     return f" ({words.change(value - 1)})" if measure.kind == "ratio" and 0 < value < _NEAR else ""
 
 
 @st.fragment
 def _draw_axis(replay: Replay, result: ReplayResult, axis: ReplayAxis) -> None:
-    """Draw the curves over one axis with a slider, and each policy's figures at its value."""
+    """Draw a slider over an axis, a table of policies at its value, and the curves."""
     all_curves = result.report.curves
     measured = all_curves[all_curves["axis"] == axis.name]
     values = sorted(float(value) for value in measured["value"].unique())
@@ -315,7 +315,7 @@ def _draw_axis(replay: Replay, result: ReplayResult, axis: ReplayAxis) -> None:
 
 
 def _chart_groups(axis: ReplayAxis) -> list[list[ReplayMeasure]]:
-    """Return the measures of an axis by chart: equal metric and kind."""
+    """Return the measures of an axis in lists of equal metric and kind, one per chart."""
     kinds = dict.fromkeys((measure.metric, measure.kind) for measure in axis.measures)
     return [
         [measure for measure in axis.measures if (measure.metric, measure.kind) == kind]
@@ -326,7 +326,7 @@ def _chart_groups(axis: ReplayAxis) -> list[list[ReplayMeasure]]:
 def _draw_policy_table(
     replay: Replay, all_arms: pd.DataFrame, axis: ReplayAxis, value: float
 ) -> None:
-    """Draw the figures of every policy at one value of an axis."""
+    """Draw a table of mean figures of every policy at one value of an axis."""
     measured = all_arms[(all_arms["axis"] == axis.name) & (all_arms["value"] == value)]
     if measured.empty:
         return

@@ -38,19 +38,19 @@ _DRAWN: Final = "replay_drawn"
 
 @st.cache_resource(show_spinner=False)
 def shared_replays() -> SharedBatches[Key, ReplayRun]:
-    """Return the replays of this server, shared by all sessions."""
+    """Return the replays of this server, shared by all sessions; closed at its exit."""
     batches = SharedBatches[Key, ReplayRun](server.pool().grace)
     atexit.register(batches.close)
     return batches
 
 
 def new_replay(name: str, seeds: int) -> ReplayRun:
-    """Return a replay to run on this server."""
+    """Return a replay, not started, that runs on this server's batch queue."""
     return ReplayRun(load(name), seeds, store=server.store(), where=server.batch_queue())
 
 
 def draw() -> None:
-    """Draw the tab "Paper replays"."""
+    """Draw the tab "Paper replays": choice, claim, run and results, setup, open button."""
     name = _draw_replay_choice()
     if name is None:
         return
@@ -63,7 +63,7 @@ def draw() -> None:
 
 
 def _draw_replay_choice() -> str | None:
-    """Draw the list of replays; return the chosen one, first from the URL."""
+    """Draw the list of replays; return the chosen one (first the URL's), or None."""
     all_names = names()
     requested = url_params.get(NAME) or next(
         (name for name in (DEFAULT_REPLAY, *all_names) if name in all_names), ""
@@ -87,14 +87,14 @@ def _draw_replay_choice() -> str | None:
 
 
 def _on_choose() -> None:
-    """Write the chosen replay into the URL, and drop the number of seeds."""
+    """Write the chosen replay to the URL, and remove the number of seeds from it."""
     if chosen := st.session_state["replay"]:
         url_params.set_param(NAME, chosen)
         url_params.set_param(SEEDS, "")
 
 
 def _draw_run(replay: Replay) -> int:
-    """Draw seeds, the run button, progress and results; return the number of seeds."""
+    """Draw seeds, the run button, progress, and results; return the number of seeds."""
     watcher = state.session().watcher
     stopped: set[Key] = st.session_state.setdefault(_STOPPED, set())
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -124,13 +124,13 @@ def _draw_run(replay: Replay) -> int:
 
 
 def ended_replay(key: Key) -> ReplayRun | None:
-    """Return the replay if it has ended or is completely stored, else None."""
+    """Return the replay if it has ended (done, failed, cancelled) or is stored, else None."""
     run = shared_replays().get_batch(key, partial(new_replay, *key))
     return run if run.state in ENDED else None
 
 
 def _draw_seeds(replay: Replay) -> int:
-    """Draw the number of seeds, first from the URL; return it."""
+    """Draw the choice of the number of seeds; return the URL's, else the replay's own."""
     counts = sorted({*COUNTS, replay.seeds})
     url_text = url_params.get(SEEDS)
     seeds = int(url_text) if url_text.isdecimal() and int(url_text) in counts else replay.seeds
@@ -148,13 +148,13 @@ def _draw_seeds(replay: Replay) -> int:
 
 
 def _on_choose_seeds() -> None:
-    """Write the number of seeds into the URL."""
+    """Write the chosen number of seeds to the URL."""
     if chosen := st.session_state["seeds"]:
         url_params.set_param(SEEDS, str(chosen))
 
 
 def _draw_outcome(replay: Replay, key: Key, run: ReplayRun | None) -> None:
-    """Draw how the replay ended and its results, or that it has not run yet."""
+    """Draw how the replay ended and its results, else its cost and interpretation."""
     if run is None:
         st.caption(f":material/info: {_cost_text(replay, key)}")
     elif run.state == "failed":
@@ -172,7 +172,7 @@ def _draw_outcome(replay: Replay, key: Key, run: ReplayRun | None) -> None:
 
 
 def _cost_text(replay: Replay, key: Key) -> str:
-    """Return how long the replay takes, from measured runs or its file."""
+    """Return how many simulations the replay needs and how long they take, or that it runs."""
     run = shared_replays().get_batch(key, partial(new_replay, *key))
     if run.state == "running":
         return "You left this run; it continues for other users. Press Run to follow it."
@@ -197,20 +197,20 @@ def _mean_run_s(name: str) -> float:
 
 @st.cache_resource(max_entries=24, show_spinner=False)
 def _pooled_result(key: Key, done: int, _run: ReplayRun) -> replay_report.ReplayResult:
-    """Return the pooled result of an ended replay, cached."""
+    """Return the result of an ended replay, pooled over its runs; cached."""
     del done
     return replay_report.ReplayResult(_run.report(), curves.by_arm(load(key[0]), _run.numbers()))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _claim_rows(key: Key, done: int, _run: ReplayRun) -> tuple[ClaimRow, ...]:
-    """Return the claims with the results so far, cached for all sessions."""
+    """Return a live replay's claims, pooled over the `done` runs so far; cached."""
     del key, done
     return _run.rows()
 
 
 def _draw_live(key: Key) -> None:
-    """Draw the progress of the replay; rerun the page when it ends."""
+    """Draw the progress of the replay, or that it stops; rerun the page when it ends."""
     run = (
         None
         if key in st.session_state[_STOPPED]
@@ -229,7 +229,7 @@ def _draw_live(key: Key) -> None:
 
 
 def _draw_progress(key: Key, run: ReplayRun) -> None:
-    """Draw the progress bar, Cancel, and the results so far."""
+    """Draw the progress bar or place in the queue, Cancel, and the results so far."""
     progress_text = f"{run.done:,} of {words.plural(run.total, 'run')}{_left_text(run)}"
     text = progress.describe_queue_place(run.place, run.starts_in_s) if run.place else progress_text
     st.progress(run.done / max(run.total, 1), text=text)
@@ -248,7 +248,7 @@ def _draw_progress(key: Key, run: ReplayRun) -> None:
 
 
 def _left_text(run: ReplayRun) -> str:
-    """Return the time left as text, or "" before it can be estimated."""
+    """Return the estimated time left as text, or "" in the first seconds."""
     elapsed_s = time.monotonic() - run.began_s
     return (
         f", about {words.time(elapsed_s * (run.total - run.done) / run.done)} left"
@@ -258,6 +258,6 @@ def _left_text(run: ReplayRun) -> str:
 
 
 def _on_cancel(key: Key) -> None:
-    """Stop watching the replay, which cancels it unless others watch it."""
+    """Stop watching the replay; it is cancelled unless another session watches it."""
     st.session_state[_STOPPED].add(key)
     shared_replays().detach(key, state.session().watcher)

@@ -54,7 +54,7 @@ def draw(
     on_high: Callable[[str], None] | None = None,
     on_window: Callable[[Sequence[float]], None] | None = None,
 ) -> None:
-    """Draw a ledger that is linked to the figures of its page.
+    """Draw a ledger that is linked to the figures of its page; keep its sort order.
 
     Parameters
     ----------
@@ -73,14 +73,17 @@ def draw(
     names = {visible(row.title, NAME): row.title for row in ledger.rows}
 
     def on_sort_sent(column: int) -> None:
+        """Sort by a column, upward; downward if it was sorted upward already."""
         up = sorts.get(key) != (column, True)
         sorts[key] = (column, up)
 
     def on_high_sent(title: str) -> None:
+        """Call `on_high` with the full title of a row's visible title."""
         if on_high is not None and title in names:
             on_high(names[title])
 
     def on_window_sent(ends: Sequence[float]) -> None:
+        """Call `on_window` with the dragged range, if it is given."""
         if on_window is not None:
             on_window(ends)
 
@@ -99,7 +102,7 @@ def draw(
 
 
 def _forward(key: str, name: str, handler: Callable[[Any], None]) -> None:
-    """Pass a message of the browser to its handler."""
+    """Call a handler with the browser's last message of a name, if there is one."""
     message = getattr(st.session_state[key], name, None)
     if message is not None:
         handler(message)

@@ -52,7 +52,7 @@ class BacktestForm(NamedTuple):
     fit: bool = False
 
     def check(self, study: Study) -> Check:
-        """Return the backtest of a study with these values."""
+        """Return the backtest of the chosen policy of a study with these values."""
         scenario = study.policy_scenarios(self.policy)[0]
         return Check(
             scenario,
@@ -65,7 +65,7 @@ class BacktestForm(NamedTuple):
         )
 
     def to_url(self) -> str:
-        """Return the values as URL text."""
+        """Return the values as URL text, joined by "_", in the order of `CHECKED`."""
         lengths = [
             "" if length is None else f"{length:g}" for length in (self.warm_h, self.judge_days)
         ]
@@ -74,7 +74,7 @@ class BacktestForm(NamedTuple):
 
 
 def url_parameters(check: Check) -> dict[str, str]:
-    """Return the URL parameters of a backtest; its study has its own."""
+    """Return the tab and form of a backtest as URL parameters; its study has its own."""
     warm_s, judge_s = check.warm_s, check.judge_s
     form = BacktestForm(
         0,
@@ -89,7 +89,7 @@ def url_parameters(check: Check) -> dict[str, str]:
 
 
 def draw() -> None:
-    """Draw the tab "Backtest": the form, its run and its results."""
+    """Draw the tab "Backtest": the form, its run and its results, or why none is possible."""
     st.write(_ABOUT)
     session, store = state.session(), server.store()
     study = session.study
@@ -127,7 +127,7 @@ def draw() -> None:
 
 
 def _backtest_policies(study: Study) -> dict[int, str]:
-    """Return the policies that can be backtested: index in the study -> title."""
+    """Return index -> title of policies that run without the recorded start times."""
     unrunnable = stored_results.unrunnable(study)
     return {
         index: title
@@ -144,7 +144,7 @@ def _backtest_policies(study: Study) -> dict[int, str]:
 def _draw_form(
     study: Study, titles: dict[int, str]
 ) -> tuple[Check, st.delta_generator.DeltaGenerator]:
-    """Draw the form in one row; return the backtest, and the row for its button."""
+    """Draw the form in one row and write it to the URL; return the backtest, and that row."""
     url_text = url_params.get(CHECKED)
     initial = _parse_form(url_text, titles)
     if url_text != st.session_state.get(_WRITTEN):
@@ -213,7 +213,10 @@ def _draw_form(
 
 
 def _parse_form(written: str, titles: dict[int, str]) -> BacktestForm:
-    """Return the form values of a URL text; defaults if it is empty or invalid."""
+    """Return the form values of a URL text; defaults if it is empty or invalid.
+
+    The policy must be an index in `titles`.
+    """
     defaults = BacktestForm(next(iter(titles)))
     parts = written.split("_")
     if len(parts) != 7:
@@ -235,7 +238,7 @@ def _parse_form(written: str, titles: dict[int, str]) -> BacktestForm:
 
 
 def _draw_results(check: Check, able: dict[int, str], run: Run, is_running: bool) -> None:
-    """Draw the results of a backtest: verdict, charts, tables, findings, fit."""
+    """Draw the verdict, charts, tables, findings and fit of a backtest, as far as known."""
     assert isinstance(run, BacktestRun), "made for a check"
     report = run.report
     if report is None:
@@ -265,7 +268,10 @@ def _draw_results(check: Check, able: dict[int, str], run: Run, is_running: bool
 
 
 def _draw_findings(check: Check, report: BacktestReport, *, is_running: bool) -> None:
-    """Draw what the record shows, each with a checkbox that applies it."""
+    """Draw the findings of the record, each with a checkbox; a change restarts the form.
+
+    A ticked finding is written into the URL as applied.
+    """
     if not report.proposals:
         return
     st.subheader("What the record shows", anchor=False)
@@ -295,7 +301,7 @@ def _draw_findings(check: Check, report: BacktestReport, *, is_running: bool) ->
 
 
 def _policy_index(check: Check) -> int:
-    """Return the index of a backtest's policy in the edited study."""
+    """Return the index of a backtest's policy in the scenario of the session."""
     return state.session().study.allocators.index(check.scenario.allocator)
 
 
@@ -311,7 +317,10 @@ def _draw_fit(report: BacktestReport) -> None:
 
 
 def _draw_apply_button(check: Check, run: BacktestRun, report: BacktestReport) -> None:
-    """Draw the button that puts applied and fitted settings into the scenario."""
+    """Draw the button that puts applied and fitted settings into the scenario.
+
+    Drawn only if a finding is applied, or a fit holds on the judged part.
+    """
     fit = report.fit
     is_fitted = fit is not None and bool(fit.chosen) and fit.carries
     if not is_fitted and not check.use:
@@ -328,7 +337,7 @@ def _draw_apply_button(check: Check, run: BacktestRun, report: BacktestReport) -
 
 
 def _draw_figures(check: Check, report: BacktestReport) -> None:
-    """Draw waits and use side by side, in the color of the policy."""
+    """Draw waits and GPU use of a backtest side by side, in the color of its policy."""
     study, identity = state.session().study, library.recipe_id(check)
     colours = charts.policy_colours(study.titles, "", study.slots)
     colour = colours[study.titles[study.allocators.index(check.scenario.allocator)]]
@@ -345,7 +354,7 @@ def _draw_figures(check: Check, report: BacktestReport) -> None:
 
 
 def _notes(report: BacktestReport) -> list[str]:
-    """Return sentences on the judged part, the repeats, and gains on Compare."""
+    """Return sentences on the judged part, the repeats, and whether Compare shows gains."""
     if report.split is None or report.judged is None:
         return []
     split, clock = report.split, RunClock(state.epoch())

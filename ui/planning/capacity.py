@@ -31,7 +31,11 @@ _ADOPTED: Final = "plan_adopted"
 
 
 def read_url() -> Recipe | None:
-    """Return the search or sweep of a followed link and put it into its form; else None."""
+    """Return the search or sweep of a newly followed link after adopting it, else None.
+
+    Adopting puts its study into the session and its values into the form. An invalid link draws an
+    error and is removed from the URL.
+    """
     text = url_params.get(ASKED)
     if not text or text == st.session_state.get(_WRITTEN):
         return None
@@ -56,7 +60,7 @@ def read_url() -> Recipe | None:
 
 
 def _adopt_study(study: Study) -> None:
-    """Replace the session's study by that of a link, unless only form settings differ."""
+    """Replace the scenario by the study of a link, unless only form settings differ."""
     session, store = state.session(), server.store()
     if not new_study.is_trace_missing(session.study, store):
         runnable_study, _ = summaries.without_replays(
@@ -69,7 +73,7 @@ def _adopt_study(study: Study) -> None:
 
 
 def match_link(recipe: T) -> T:
-    """Return the search or sweep of the followed link if the form still equals it.
+    """Return the followed link's search or sweep if the form's equals it, else the form's.
 
     Notes
     -----
@@ -86,14 +90,17 @@ def match_link(recipe: T) -> T:
 
 
 def write_url(recipe: Recipe) -> None:
-    """Write a search or a sweep into the URL."""
+    """Write a search or a sweep into the URL, and note that it is not a followed link."""
     text = recipe.pack()
     st.session_state[_WRITTEN] = text
     url_params.set_param(ASKED, text)
 
 
 def runnable_study() -> Study | None:
-    """Return the scenario without policies that cannot vary, which are named; or None."""
+    """Return the scenario's study with the policies that can run at other sizes, or None.
+
+    Draws which policies are left out, or why no policy or node can vary. None also without a trace.
+    """
     session, store = state.session(), server.store()
     if new_study.is_trace_missing(session.study, store):
         return None  # a warning above the page reports it
@@ -114,7 +121,7 @@ def runnable_study() -> Study | None:
 
 
 def draw() -> None:
-    """Draw the tab "Capacity": the question, its search and its answer."""
+    """Draw the tab "Capacity": the form, its search and its results."""
     study = runnable_study()
     if study is None:
         return

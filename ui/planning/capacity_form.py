@@ -100,7 +100,10 @@ def request_of(question: SizeQuestion) -> PlanRequest:
 
 
 def current_request(study: Study) -> PlanRequest:
-    """Return the form values of this session, or defaults at first and after cluster changes."""
+    """Return the form values of this session, else defaults for the cluster.
+
+    Defaults also replace values for rows that the cluster lacks, and on a request from Compare.
+    """
     if st.session_state.pop(state.SIZE_CLUSTER, False):
         set_request(_default_request(study))
     request: PlanRequest | None = st.session_state.get(_REQUEST)
@@ -111,14 +114,14 @@ def current_request(study: Study) -> PlanRequest:
 
 
 def set_request(new: PlanRequest) -> None:
-    """Replace the values of the form."""
+    """Replace the values of the form, and reset its widgets."""
     st.session_state.pop(state.SIZE_CLUSTER, None)
     st.session_state[_REQUEST] = new
     st.session_state[_EDITION] = st.session_state.get(_EDITION, 0) + 1
 
 
 def draw(study: Study, request: PlanRequest, *, is_locked: bool) -> PlanRequest:
-    """Draw the form as a sentence; return its values."""
+    """Draw the form as a sentence; return its values and keep them in the session."""
     names = _row_labels(study)
     st.markdown("Find the fewest")
     row = st.selectbox(
@@ -151,7 +154,10 @@ def draw(study: Study, request: PlanRequest, *, is_locked: bool) -> PlanRequest:
 
 
 def _draw_limit(request: PlanRequest, metric: str, is_locked: bool) -> float:
-    """Draw the limit of the target; an invalid text shows an error and keeps the last limit."""
+    """Draw the limit of the target; return it, or the last one (and an error) if invalid.
+
+    A metric of another unit starts at a usual limit.
+    """
     same_unit = COLUMNS[metric].unit == COLUMNS[request.metric].unit
     limit = request.limit if same_unit else _USUAL[COLUMNS[metric].unit]
     typed = st.text_input(
@@ -171,7 +177,7 @@ def _draw_limit(request: PlanRequest, metric: str, is_locked: bool) -> float:
 
 
 def _draw_more(study: Study, request: PlanRequest, row: int, is_locked: bool) -> PlanRequest:
-    """Draw the popover More: range, load, repeats, second node type."""
+    """Draw range, load, repeats and second node type; return the request with them."""
     changed = _draw_range_choice(study, request, row, is_locked)
     with st.container(horizontal=True):
         load = st.number_input(
@@ -207,7 +213,7 @@ def _draw_more(study: Study, request: PlanRequest, row: int, is_locked: bool) ->
 def _draw_range_choice(
     study: Study, request: PlanRequest, row: int, is_locked: bool
 ) -> PlanRequest:
-    """Draw whether the search finds its range, and else the range."""
+    """Draw whether the search finds its range, else the range; return the request."""
     is_automatic = st.toggle(
         "Automatic range",
         bool(request.begin),
@@ -228,7 +234,10 @@ def _draw_range_choice(
 def _draw_second_type(
     study: Study, request: PlanRequest, changed: PlanRequest, is_locked: bool
 ) -> PlanRequest:
-    """Draw the second node row, for the cheapest mix of both."""
+    """Draw the choice of a second node row, its range, and a budget; return the request.
+
+    Without a second row the request is unchanged.
+    """
     names = _row_labels(study)
     others = [_NO_ROW, *(row_index for row_index in names if row_index != changed.groups[0])]
     before_row = (
@@ -274,7 +283,7 @@ def _draw_second_type(
 
 
 def _draw_range(ends: tuple[int, int], rows: tuple[int, ...], is_locked: bool) -> tuple[int, int]:
-    """Draw two number fields for a range of nodes; return its ends."""
+    """Draw two number fields for a range of nodes; return (low, high)."""
     with st.container(horizontal=True):
         low, high = (
             st.number_input(
@@ -292,7 +301,7 @@ def _draw_range(ends: tuple[int, int], rows: tuple[int, ...], is_locked: bool) -
 
 
 def _row_labels(study: Study) -> dict[int, str]:
-    """Return the labels of the node rows: row -> label."""
+    """Return row index -> label of the node rows; equal names get their row number."""
     names = [row_name(study, row) for row in range(len(study.base.cluster.groups))]
     return {
         row: words.plain(f"{name} (row {row + 1})" if names.count(name) > 1 else name)
@@ -301,7 +310,7 @@ def _row_labels(study: Study) -> dict[int, str]:
 
 
 def _default_request(study: Study) -> PlanRequest:
-    """Return the default search: the largest node row, the 95th percentile of the wait."""
+    """Return the default search: the row with most nodes, and a 95th percentile wait."""
     row = max(
         range(len(study.base.cluster.groups)),
         key=lambda row_index: (study.base.cluster.groups[row_index].count, -row_index),
@@ -320,14 +329,17 @@ def _default_request(study: Study) -> PlanRequest:
 
 
 def _automatic_range(study: Study, row: int) -> tuple[int, int, int]:
-    """Return (low, high, first size) of an automatic range."""
+    """Return (low, high, first size) of an automatic range of nodes for a row.
+
+    The first size is the current number of nodes, and high at most 16 times as many.
+    """
     begin = max(study.base.cluster.groups[row].count, 1)
     low = 0 if len(study.base.cluster.groups) > 1 else 1
     return low, max(min(_TIMES * begin, _MAX_NODES, MAX_SIZES - 1), begin), begin
 
 
 def _range_around(study: Study, row: int) -> tuple[int, int]:
-    """Return a range around the current number of nodes of a row."""
+    """Return (low, high): half the nodes of a row, to five times or 20 more nodes."""
     current = study.base.cluster.groups[row].count
     return max(current // 2, 1), min(5 * current, current + _MORE)
 

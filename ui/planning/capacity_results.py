@@ -29,7 +29,7 @@ _BAR: Final = 0.5
 
 
 def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -> None:
-    """Draw the results of a capacity search."""
+    """Draw the results of a capacity search: headline, bars, curve, table, buttons."""
     assert isinstance(run, PlanRun), "made for a question"
     answers, readings = run.answers(), run.readings()
     if readings.empty:
@@ -64,7 +64,7 @@ def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -
 
 
 def policy_style(study: Study) -> charts.theme.Style:
-    """Return colors and dashes of a study's policies, as on every page."""
+    """Return title -> (color, dash) of a study's policies, as on every page."""
     titles = study.titles
     return charts.policy_style(titles, titles[study.baseline], study.slots)
 
@@ -77,7 +77,7 @@ def _bars_markup(answers: Sequence[PolicyAnswer], looks: charts.theme.Style) -> 
 
 
 def _bar_markup(answer: PolicyAnswer, looks: charts.theme.Style, max_nodes: int) -> str:
-    """Return one HTML bar: node count, policy, price per month."""
+    """Return one HTML bar: node count, policy, price per month; or that none is found."""
     colour = figure.themed_color(looks[answer.policy][0])
     name = f'<span style="color: {colour}">{text(answer.policy)}</span>'
     if answer.size is None:
@@ -111,7 +111,7 @@ def _table_markup(
 
 
 def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...]:
-    """Return the table cells of one policy."""
+    """Return the cells of one policy: nodes, GPUs, price, value with one node fewer."""
     if answer.size is None:
         reached = f"{summaries.nearest_miss(answer, question)}" if answer.over else "searching"
         return (reached, *[words.MISSING] * 3)
@@ -132,7 +132,7 @@ def _draw_curve(
     answers: Sequence[PolicyAnswer],
     looks: charts.theme.Style,
 ) -> None:
-    """Draw the value of every size tried; for two node types a map per policy."""
+    """Draw the metric over the sizes tried; for two node types a map per policy."""
     finding = summaries.savings_text(answers, question) or " ".join(
         summaries.missed_text(answer, question) for answer in answers if answer.size is None
     )
@@ -155,7 +155,7 @@ def _draw_curve(
 
 
 def _draw_failures(readings: pd.DataFrame) -> None:
-    """Draw the reasons why runs failed."""
+    """Draw the reasons why runs failed, each once."""
     for sentence in summaries.failure_reasons(
         readings.loc[readings["failed"] != "", "failed"].tolist()
     ):
@@ -194,7 +194,7 @@ def _draw_suggestions(question: SizeQuestion, missed: Sequence[PolicyAnswer]) ->
 
 
 def _draw_compare_buttons(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
-    """Draw buttons that open each size found in Compare."""
+    """Draw a button per size found; it opens the scenario at that size on Compare."""
     sizes = dict.fromkeys(answer.size for answer in answers if answer.size is not None)
     if not sizes:
         return
@@ -212,7 +212,7 @@ def _draw_compare_buttons(question: SizeQuestion, answers: Sequence[PolicyAnswer
 
 
 def _draw_assumptions(question: SizeQuestion, answers: Sequence[PolicyAnswer]) -> None:
-    """Draw the number of runs per policy and what the search assumes."""
+    """Draw an expander with the runs per policy and the assumptions of the search."""
     with st.expander(f"Assumptions of {plural(sum(answer.runs for answer in answers), 'run')}"):
         st.markdown(
             "\n".join(
@@ -241,7 +241,7 @@ def _draw_command(question: SizeQuestion) -> None:
 
 
 def _method_text(question: SizeQuestion) -> str:
-    """Return how the search chose its sizes."""
+    """Return how the search over one node type chose its sizes."""
     if not question.check:
         return _ALONE
     return _DOUBLING if question.begin else _BISECTION

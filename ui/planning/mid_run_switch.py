@@ -96,7 +96,7 @@ def draw() -> None:
 
 
 def draw_link(at_s: float) -> None:
-    """Draw the link from an instant on Explore to this tab."""
+    """Draw the link to this tab with an instant (s) and the policy of Explore."""
     parameters = state.url_parameters() | {"tab": NAME, explore_params.INSTANT: f"{at_s:.0f}"}
     policy = explore_params.get(explore_params.POLICY)
     st.page_link(
@@ -108,12 +108,15 @@ def draw_link(at_s: float) -> None:
 
 
 def url_parameters(recipe: FromHere) -> dict[str, str]:
-    """Return the URL parameters of this tab; the study has its own."""
+    """Return tab, policy and changes as URL parameters; the study has its own."""
     return {"tab": NAME, explore_params.POLICY: str(recipe.policy), TURN: recipe.turn.pack()}
 
 
 def _initial_changes() -> BranchPoint | None:
-    """Return the initial form values: from a newly followed link, else from this session."""
+    """Return the changes of a newly followed link, else the last entered ones, or None.
+
+    A link also sets the instant; an invalid one draws an error.
+    """
     text = url_params.get(TURN)
     if text and text != st.session_state.get(_WRITTEN):
         try:
@@ -131,7 +134,7 @@ def _initial_changes() -> BranchPoint | None:
 
 
 def _remember(turn: BranchPoint) -> str:
-    """Keep the form values in the session; return their URL text."""
+    """Keep the changes in the session as the form's; return them as URL text."""
     st.session_state[_FORM], st.session_state[_WRITTEN] = turn, turn.pack()
     return str(st.session_state[_WRITTEN])
 
@@ -158,7 +161,10 @@ def _draw_run_choice(runs: StudyResults) -> int:
 
 
 def _draw_instant(entry: StoredResult, end_s: float) -> float:
-    """Draw the instant as a slider and a text field; return it in seconds."""
+    """Draw the instant as a slider and a text field; return that of the URL, in seconds.
+
+    Without one, the instant with most waiting jobs; always inside the run.
+    """
     url_instant_s = explore_params.get_number(explore_params.INSTANT)
     margin_s = min(1.0, end_s / 2)
     at_s = min(
@@ -210,7 +216,7 @@ def _on_instant_typed(at_s: float, key: str, clock: RunClock) -> None:
 
 
 def _parse_instant(at_s: float, key: str, clock: RunClock) -> float | None:
-    """Return the typed instant in seconds; show an error and return None if it is none."""
+    """Return the typed instant in seconds; draw an error and return None if it is invalid."""
     typed = str(st.session_state[key])
     if typed == clock.format(at_s):
         return at_s  # the exact value; the text is rounded
@@ -222,14 +228,17 @@ def _parse_instant(at_s: float, key: str, clock: RunClock) -> float | None:
 
 
 def _first_submission(epoch: str) -> datetime:
-    """Return the calendar time of the first submission, or a placeholder without calendar."""
+    """Return the calendar time of the first submission; 1970-01-01 without calendar."""
     return datetime.fromisoformat(epoch).replace(tzinfo=None) if epoch else datetime(1970, 1, 1)
 
 
 def _draw_form(
     runs: StudyResults, policy_index: int, at_s: float, initial: BranchPoint | None
 ) -> FromHere | None:
-    """Draw the form; return the changed run, or None with a hint while nothing changes."""
+    """Draw policy, added and lost nodes; return the changed run, or None without a change.
+
+    A policy that cannot run these jobs raises a `ParameterError`.
+    """
     study = runs.study
     cluster = study.base.cluster
     version = int(st.session_state.get(_EDITION, 0))
@@ -250,7 +259,7 @@ def _draw_form(
 
 
 def _draw_policy(study: Study, initial: BranchPoint | None, version: int) -> Spec | None:
-    """Draw the new policy and its parameters; return it, or None to keep the policy."""
+    """Draw the choice of the new policy and its parameters; return it, None = unchanged."""
     choices = _policy_choices(study)
     names = [_AS_BEFORE, *choices]
     before = initial.policy if initial is not None else None
@@ -295,7 +304,10 @@ def _policy_choices(study: Study) -> dict[str, CatalogEntry]:
 def _draw_added_nodes(
     cluster: Cluster, initial: dict[int, int], version: int
 ) -> tuple[tuple[int, int], ...]:
-    """Draw the number of nodes to add per row of the cluster; return (row, count) pairs."""
+    """Draw a number of nodes to add per row of the cluster; return (row, count) pairs.
+
+    Rows with 0 are left out. Only the first 12 rows are drawn.
+    """
     rows = from_here.group_names(cluster)[:_MAX_ROWS]
     grid, added = st.grid(min_column_width=forms.CELL_PX, vertical_alignment="bottom"), []
     for row, name in enumerate(rows):
@@ -317,7 +329,7 @@ def _draw_added_nodes(
 def _draw_lost_nodes(
     cluster: Cluster, at_s: float, initial: BranchPoint | None, version: int
 ) -> tuple[tuple[str, ...], float]:
-    """Draw the racks and nodes to lose and their return; return names and return time (s)."""
+    """Draw the racks and nodes to lose; return names, and return time (s) or inf."""
     node_counts = from_here.nodes_by_place(cluster)
     names = list(node_counts)[:_MAX_NAMES]
     initial_names = [name for name in (initial.lost if initial else ()) if name in names]
@@ -364,7 +376,7 @@ def _draw_lost_nodes(
 
 
 def _draw_run(recipe: FromHere, unchanged: StoredResult) -> None:
-    """Draw the Run button, or the progress of the runs; nothing if both are stored."""
+    """Draw the button that starts both runs, or their progress; nothing if both are stored."""
     branch = recipe.branch
     jobs = _submissions(recipe)
     if None not in _stored_pair(branch):
@@ -392,7 +404,7 @@ def _draw_run(recipe: FromHere, unchanged: StoredResult) -> None:
 
 
 def _submit(recipe: FromHere) -> list[Submission]:
-    """Submit the unchanged and the changed run; return both."""
+    """Submit the unchanged and the changed run, keep both in the session, and return them."""
     pool, session, branch = server.pool(), state.session(), recipe.branch
     jobs = [pool.submit(scenario, session.watcher) for scenario in (branch.was, branch.here)]
     st.session_state[_JOBS] = (recipe.canonical(), jobs)
@@ -401,7 +413,10 @@ def _submit(recipe: FromHere) -> list[Submission]:
 
 
 def _submissions(recipe: FromHere) -> list[Submission]:
-    """Return the submitted runs of this recipe; cancel the runs of an earlier recipe."""
+    """Return the submitted runs of this recipe; cancel runs of another recipe.
+
+    If none is known but the changed run is in progress, both are submitted again to follow it.
+    """
     recipe_text, jobs = st.session_state.get(_JOBS, ("", []))
     if recipe_text == recipe.canonical():
         return list(jobs)
@@ -413,7 +428,7 @@ def _submissions(recipe: FromHere) -> list[Submission]:
 
 
 def _draw_progress(jobs: Sequence[Submission]) -> None:
-    """Draw the progress of the runs and Cancel; redraw the page when all have ended."""
+    """Draw the progress of the live runs and Cancel; rerun the page when all have ended."""
     live_jobs = [job for job in jobs if not job.has_ended]
     if not live_jobs:
         st.rerun()
@@ -433,13 +448,13 @@ def _draw_progress(jobs: Sequence[Submission]) -> None:
 
 
 def _on_cancel(jobs: Sequence[Submission]) -> None:
-    """Cancel the live runs of this tab."""
+    """Cancel these runs, which have not ended."""
     for job in jobs:
         job.cancel()
 
 
 def _draw_failures(jobs: Sequence[Submission]) -> None:
-    """Draw which runs failed or were cancelled."""
+    """Draw the errors of failed runs, and that runs were cancelled."""
     for job in jobs:
         if job.state == "failed":
             st.error(words.plain(job.error), icon=":material/error:")
@@ -462,7 +477,10 @@ def _stored_pair(branch: Branch) -> tuple[StoredResult | None, StoredResult | No
 
 
 def _draw_results(recipe: FromHere) -> None:
-    """Draw the effect of the change (text, chart, table, jobs) once both runs are stored."""
+    """Draw the effect of the change (text, chart, table, jobs) once both runs are stored.
+
+    A run opened by a link is then added to this browser's runs.
+    """
     branch = recipe.branch
     unchanged, changed = _stored_pair(branch)
     if unchanged is None or changed is None:
@@ -489,7 +507,7 @@ def _draw_results(recipe: FromHere) -> None:
 
 
 def _notes(branch: Branch, effect: BranchDifference) -> str:
-    """Return the notes below the table: compared jobs, and how added and lost nodes count."""
+    """Return the notes below the table: which jobs count, new policy, added and lost nodes."""
     parts = ["Job times cover the jobs that both runs completed."]
     if isnan(effect.differs_s):
         parts.append("Up to the line both runs are equal.")
@@ -516,7 +534,7 @@ def _draw_compare_button(branch: Branch) -> None:
 
 
 def _draw_jobs(branch: Branch) -> None:
-    """Draw the jobs that became faster or slower; a row opens the job drawer."""
+    """Draw the jobs of both runs by change, and the job drawer; not if clusters differ."""
     compared = (
         None if branch.study is None else comparison.compare(stored_results.gather(branch.study))
     )
@@ -532,6 +550,6 @@ def _draw_jobs(branch: Branch) -> None:
 def _branch_effect(
     keys: str, _branch: Branch, _was: StoredResult, _here: StoredResult, _clock: RunClock
 ) -> BranchDifference:
-    """Return the effect of a change, cached by the keys of both runs."""
+    """Return the difference of the changed from the unchanged run, cached by their keys."""
     del keys
     return branch_diff.compare_branch(_branch, _was, _here, _clock)

@@ -27,7 +27,7 @@ _ABOUT: Final = (
 
 
 def draw() -> None:
-    """Draw the tab "Quotas": the form, the search and its result."""
+    """Draw the tab "Quotas": the form, and the result; the search blocks the page."""
     st.write(_ABOUT)
     study, store = state.session().study, server.store()
     if new_study.is_trace_missing(study, store):
@@ -78,7 +78,7 @@ _RESULT: Final = "quotas_found"
 
 
 def _draw_quotas(scenario: Scenario, plan: QuotaPlan) -> None:
-    """Draw the quotas found: sentence, table, and the table as a policy parameter."""
+    """Draw the quotas found: sentence, a row per tenant, and text for the policy Quotas."""
     st.markdown(f"**{words.plain(plan.sentence)}** {plural(plan.runs, 'run')}.")
     rows = [
         {
@@ -101,5 +101,5 @@ def _draw_quotas(scenario: Scenario, plan: QuotaPlan) -> None:
 
 
 def _finite_or_nan(seconds: float) -> float:
-    """Return a duration, or NaN if it is infinite, which a table shows as missing."""
+    """Return a duration, or NaN, which a table shows as missing, if it is infinite."""
     return math.nan if math.isinf(seconds) else seconds

@@ -51,7 +51,7 @@ class Panel:
 
     Parameters
     ----------
-    recipe : Question, Sweep or Check
+    recipe : SizeQuestion, Sweep or Check
         The search, sweep or backtest.
     verb : str
         Label of its button.
@@ -81,7 +81,7 @@ class Panel:
 
 @st.cache_resource(show_spinner=False)
 def shared_batches() -> SharedBatches[str, Run]:
-    """Return the searches, sweeps and backtests of this server, shared by all sessions."""
+    """Return the searches, sweeps and backtests of this server; closed at its exit."""
     batches = SharedBatches[str, Run](server.pool().grace)
     atexit.register(batches.close)
     return batches
@@ -89,6 +89,8 @@ def shared_batches() -> SharedBatches[str, Run]:
 
 def look_up(recipe: Recipe) -> Run:
     """Return a search, sweep or backtest with its stored runs, without running anything.
+
+    Stored runs of a sweep with more than `MAX_LOOKUPS` runs are not looked up.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def look_up(recipe: Recipe) -> Run:
 
 
 def start(recipe: Recipe, watcher: str, browser: str) -> Run:
-    """Start a search, sweep or backtest, or join the equal one that runs; add it to Your runs."""
+    """Start a recipe or join the equal one that runs, and add it to this browser's runs."""
     run = shared_batches().start(library.recipe_id(recipe), partial(_new_run, recipe), watcher)
     run.owners |= {browser}
     # Adds the stored runs; the others follow as they finish.
@@ -111,7 +113,7 @@ def start(recipe: Recipe, watcher: str, browser: str) -> Run:
 
 
 def _new_run(recipe: Recipe) -> Run:
-    """Return a new search, sweep or backtest, not yet started."""
+    """Return a new run of a recipe, not started; its results join the owners' lists of runs."""
     store, queue = server.store(), server.batch_queue()
     run: Run
     if isinstance(recipe, SizeQuestion):
@@ -125,7 +127,7 @@ def _new_run(recipe: Recipe) -> Run:
 
 
 def _add_to_runs(owners: frozenset[str], recipe: Recipe, keys: Sequence[str]) -> None:
-    """Add a recipe to the runs of these browsers; log failures."""
+    """Add a recipe to the lists of runs of these browsers; failures are only logged."""
     for browser in sorted(owners):
         try:
             library.shelve(server.store(), browser, recipe, keys)
@@ -134,7 +136,7 @@ def _add_to_runs(owners: frozenset[str], recipe: Recipe, keys: Sequence[str]) ->
 
 
 def is_running(recipe: Recipe) -> bool:
-    """Return True while this session watches the recipe's runs, which locks its form."""
+    """Return True while this session watches the recipe's runs, or while they stop."""
     recipe_id = library.recipe_id(recipe)
     return shared_batches().is_stopping(recipe_id) or (
         recipe_id not in _cancelled_ids()
@@ -148,14 +150,17 @@ def note_link(recipe: Recipe) -> None:
 
 
 def _add_linked_to_runs(panel: Panel, recipe_id: str, run: Run) -> None:
-    """Add a recipe that came from a link to this browser's runs."""
+    """Add a recipe to this browser's runs if a link opened it; a failure is a notice."""
     if st.session_state.get(_OPENED) == recipe_id:
         del st.session_state[_OPENED]
         state.session().notice = browser_identity.add_to_runs(panel.recipe, run.keys)
 
 
 def draw(panel: Panel) -> None:
-    """Draw the button or the progress of a recipe, and its results."""
+    """Draw the start button or the progress of a recipe, and its results so far.
+
+    The earlier recipe of the tab is no longer watched.
+    """
     recipe_id = panel.recipe_id
     _detach_earlier(panel, recipe_id)
     is_live = is_running(panel.recipe)
@@ -173,7 +178,7 @@ def draw(panel: Panel) -> None:
 
 
 def _refresh_period_s(panel: Panel, recipe_id: str) -> float:
-    """Return the period of redrawing, longer for many runs."""
+    """Return the seconds between redraws of live results: 4 for many runs, else 1."""
     return (
         _SELDOM_S
         if panel.max_runs > _LARGE and not shared_batches().is_stopping(recipe_id)
@@ -182,7 +187,10 @@ def _refresh_period_s(panel: Panel, recipe_id: str) -> float:
 
 
 def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
-    """Draw the start button with the estimated time; confirm long ones first."""
+    """Draw the button that starts the recipe, with the estimated time.
+
+    Long runs need a second click, on Begin, in place of this button.
+    """
     pool = server.pool()
     per_run = estimate(panel.recipe.study, pool.store, pool.costs, 1)
     seconds = summaries.batch_seconds(
@@ -237,12 +245,12 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
 
 
 def _on_dismiss() -> None:
-    """Close the confirmation."""
+    """Close the confirmation of a long run."""
     st.session_state.pop(_CONFIRM, None)
 
 
 def _detach_earlier(panel: Panel, recipe_id: str) -> None:
-    """Stop watching the earlier recipe of this tab: the scenario may have changed."""
+    """Stop watching the recipe that this tab drew before, if it is another one."""
     attended: dict[str, str] = st.session_state.setdefault(_ATTENDED, {})
     earlier = attended.get(panel.verb, recipe_id)
     if earlier != recipe_id:
@@ -251,7 +259,7 @@ def _detach_earlier(panel: Panel, recipe_id: str) -> None:
 
 
 def _draw_live(panel: Panel, recipe_id: str) -> None:
-    """Draw progress and results; rerun the page when the runs end."""
+    """Draw progress and results so far; rerun the page when the runs end."""
     run = (
         None
         if recipe_id in _cancelled_ids()
@@ -277,7 +285,7 @@ def _draw_live(panel: Panel, recipe_id: str) -> None:
 
 
 def _draw_progress(panel: Panel, recipe_id: str, run: Run) -> None:
-    """Draw the progress bar with the time left, and Cancel."""
+    """Draw the progress bar with the time left or place in the queue, and Cancel."""
     elapsed_s, place = time.monotonic() - run.began_s, run.place
     if place:
         text = progress.describe_queue_place(place, run.starts_in_s)
@@ -302,7 +310,7 @@ def _draw_progress(panel: Panel, recipe_id: str, run: Run) -> None:
 
 
 def _draw_end(run: Run) -> None:
-    """Draw why the runs ended: error, cancellation, or stored runs only."""
+    """Draw that the runs failed, were cancelled, or are stored only in part."""
     if run.state == "failed":
         st.error(words.plain(run.error), icon=":material/error:")
     elif run.state == "cancelled":
@@ -319,13 +327,13 @@ def _draw_end(run: Run) -> None:
 
 
 def _on_cancel(recipe_id: str) -> None:
-    """Stop watching a recipe, which cancels its runs unless others watch it."""
+    """Stop watching a recipe; its runs are cancelled unless another session watches them."""
     _cancelled_ids().add(recipe_id)
     st.session_state[_CANCELLED] = recipe_id
     shared_batches().detach(recipe_id, state.session().watcher)
 
 
 def _cancelled_ids() -> set[str]:
-    """Return the ids of recipes that this session cancelled."""
+    """Return the ids of recipes that this session cancelled; changes to the set are kept."""
     ids: set[str] = st.session_state.setdefault(_LEFT, set())
     return ids

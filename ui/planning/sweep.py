@@ -51,7 +51,7 @@ _NOTHING: Final = (
 
 
 def draw() -> None:
-    """Draw the tab "Sweep": the form, the runs and their results."""
+    """Draw the tab "Sweep": the form, the runs and their results; write the sweep to the URL."""
     study = plan.runnable_study()
     if study is None:
         return
@@ -85,7 +85,7 @@ def draw() -> None:
 def _draw_results(
     sweep: Sweep, sweep_id: str, levers: Mapping[str, Lever], run: Run, is_running: bool
 ) -> None:
-    """Draw the results of a sweep: choices, charts, failures, files, a point as a scenario."""
+    """Draw the choices of metric and view, charts, failures, files, a point to open."""
     assert isinstance(run, SweepRun), "made for a sweep"
     rows = _run_table(sweep_id, run.done, run)
     if rows.empty:
@@ -124,7 +124,10 @@ def _draw_results(
 
 
 def _draw_figures(findings: SweepFindings, metric: str, *, change: bool) -> None:
-    """Draw the headline and the curve or maps of one metric; a table beyond two axes."""
+    """Draw the verdict and the curve or maps of a metric; a table beyond two axes.
+
+    `change` = differences to the baseline instead of values.
+    """
     sweep, row_count = findings.sweep, len(findings.rows)
     verdict = _verdict_text(findings.mark, row_count, metric, findings)
     st.title(words.plain(verdict), anchor=False)
@@ -161,7 +164,7 @@ def _draw_maps(
     *,
     change: bool,
 ) -> None:
-    """Draw one map per policy of a sweep over two settings."""
+    """Draw one map per policy of a sweep over two settings; policies without data have none."""
     grid = st.grid(2, min_column_width=420)
     for policy in [name for name in drawn_policies if (data["policy"] == name).any()]:
         make = partial(sweeps.sweep_map, findings, data, metric, policy, change=change)
@@ -171,7 +174,7 @@ def _draw_maps(
 
 
 def _certainty_text(findings: SweepFindings, metric: str) -> str:
-    """Return the note on repeats: bands, too few, or all equal."""
+    """Return the note on uncertainty: equal repeats, too few of them, or how to read it."""
     repeats = findings.sweep.study.repeats
     if tables.repeats_are_equal(findings.rows, metric):
         return _EQUAL
@@ -188,7 +191,7 @@ def _certainty_text(findings: SweepFindings, metric: str) -> str:
 
 
 def _draw_failures(findings: SweepFindings) -> None:
-    """Draw why runs failed; each is also a cross in the chart and a row of the files."""
+    """Draw the reasons why runs failed, each once."""
     for sentence in summaries.failure_reasons(
         findings.rows.loc[findings.rows["error"] != "", "error"].tolist()
     ):
@@ -214,12 +217,12 @@ def _draw_downloads(findings: SweepFindings) -> None:
 
 
 def _to_csv(rows: pd.DataFrame) -> bytes:
-    """Return a table as CSV, safe for spreadsheets."""
+    """Return a table as UTF-8 CSV, safe for spreadsheets."""
     return outcomes.safe_csv(rows).encode()
 
 
 def _to_parquet(rows: pd.DataFrame) -> bytes:
-    """Return a table as Parquet, with mixed columns as text."""
+    """Return a table as Parquet, with object columns as text."""
     # An axis may mix numbers and names.
     mixed = {
         str(column): rows[column].astype(str) for column in rows if rows[column].dtype == object
@@ -229,7 +232,7 @@ def _to_parquet(rows: pd.DataFrame) -> bytes:
 
 
 def _draw_point_choice(findings: SweepFindings) -> None:
-    """Draw the choice of a point, and the button that makes it the scenario."""
+    """Draw the choice of a point, and the button that opens it as the scenario."""
     points = findings.sweep.points()[:_MAX_POINTS]
     with st.container(horizontal=True, vertical_alignment="bottom"):
         label = partial(_point_label, findings.axes, points)
@@ -281,14 +284,14 @@ def _run_table(sweep_id: str, done: int, _run: SweepRun) -> pd.DataFrame:
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _curve_data(sweep_id: str, rows: int, metric: str, _findings: SweepFindings) -> pd.DataFrame:
-    """Return the means and bands per policy and point, cached."""
+    """Return the mean and band of a metric per policy and point, cached."""
     del sweep_id, rows
     return tables.curves(_findings.rows, _findings.sweep, metric)
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _verdict_text(sweep_id: str, rows: int, metric: str, _findings: SweepFindings) -> str:
-    """Return the headline: which policy is ahead where, cached."""
+    """Return a sentence on which policy is ahead where, by a metric; cached."""
     return tables.verdict(
         _curve_data(sweep_id, rows, metric, _findings),
         _findings.rows,
@@ -302,6 +305,6 @@ def _verdict_text(sweep_id: str, rows: int, metric: str, _findings: SweepFinding
 def _difference_data(
     sweep_id: str, rows: int, metric: str, _findings: SweepFindings
 ) -> pd.DataFrame:
-    """Return the paired differences to the baseline per policy and point, cached."""
+    """Return the paired difference to the baseline per policy and point, cached."""
     del sweep_id, rows
     return tables.differences(_findings.rows, _findings.sweep, metric, _findings.baseline)

@@ -53,7 +53,7 @@ class VariedSetting:
     text: str = ""
 
     def axis(self) -> Axis:
-        """Return the axis of the sweep.
+        """Return the sweep's axis: the values of the list, or steps over the range.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class SweepRequest:
     repeats: int
 
     def sweep(self, study: Study, all_levers: Mapping[str, Lever]) -> Sweep:
-        """Return the sweep of a study with these values.
+        """Return the sweep of a study with these values, with an estimator if needed.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class SweepRequest:
 
 
 def request_of(sweep: Sweep) -> SweepRequest:
-    """Return the form values of a sweep."""
+    """Return the form values that give a sweep; settings without a range become lists."""
     varied = []
     for axis in sweep.axes:
         if axis.low is not None and axis.high is not None:
@@ -124,7 +124,10 @@ def equal_but_estimator(study: Study, other: Study) -> bool:
 
 
 def current_request(study: Study, all_levers: Mapping[str, Lever]) -> SweepRequest:
-    """Return the form values of this session, or a sweep of the load at first."""
+    """Return the form values of this session, or a sweep of the first lever.
+
+    Values for settings that the study lacks are not used.
+    """
     request: SweepRequest | None = st.session_state.get(_REQUEST)
     if request is not None and all(
         setting.path in all_levers or setting.path.startswith("trace.")
@@ -136,13 +139,13 @@ def current_request(study: Study, all_levers: Mapping[str, Lever]) -> SweepReque
 
 
 def set_request(new: SweepRequest) -> None:
-    """Replace the values of the form."""
+    """Replace the values of the form, and reset its widgets."""
     st.session_state[_REQUEST] = new
     st.session_state[_EDITION] = st.session_state.get(_EDITION, 0) + 1
 
 
 def available_levers(study: Study) -> dict[str, Lever]:
-    """Return the settings that can vary: path -> lever.
+    """Return path -> lever of the study's settings that can vary.
 
     Raises
     ------
@@ -155,7 +158,7 @@ def available_levers(study: Study) -> dict[str, Lever]:
 def draw(
     request: SweepRequest, all_levers: Mapping[str, Lever], *, is_locked: bool
 ) -> SweepRequest:
-    """Draw the form; return its values."""
+    """Draw the form; return its values and keep them in the session."""
     varied = [_draw_setting(0, request, all_levers, (), is_locked)]
     second = _draw_setting(1, request, all_levers, (varied[0].path,), is_locked)
     varied += [second] if second.path else []
@@ -219,7 +222,10 @@ def _draw_setting(
     used_paths: tuple[str, ...],
     is_locked: bool,
 ) -> VariedSetting:
-    """Draw one setting that varies: its choice, and its range or list."""
+    """Draw the choice of a setting that varies, and its range or list; return them.
+
+    `position` 1 may be without a setting; `used_paths` are not offered.
+    """
     before = request.varied[position] if position < len(request.varied) else VariedSetting(_NOTHING)
     paths = [
         *([_NOTHING] if position else []),
@@ -270,7 +276,7 @@ def _draw_setting(
 def _draw_range(
     grid: Any, position: int, setting: VariedSetting, lever: Lever | None, is_locked: bool
 ) -> VariedSetting:
-    """Draw the range of a setting: from, to, steps."""
+    """Draw begin, end and number of steps; return the setting with this range."""
     ends = []
     for name, value in (("from", setting.low), ("to", setting.high)):
         with grid.cell():
@@ -306,14 +312,14 @@ def _draw_range(
 
 
 def _default_setting(lever: Lever, steps: int) -> VariedSetting:
-    """Return a setting over the usual range of its lever."""
+    """Return a setting over the usual range of its lever, with at least two steps."""
     if lever.whole:
         steps = int(min(steps, lever.high - lever.low + 1))
     return VariedSetting(lever.path, False, lever.low, lever.high, max(steps, 2))
 
 
 def _values_text(setting: VariedSetting) -> str:
-    """Return the values of a setting as text, or "" if it has none."""
+    """Return the values of a setting as text, separated by commas; "" if it has none."""
     try:
         return ", ".join(f"{value:g}" for value in setting.axis().values)
     except ParameterError:
@@ -321,7 +327,7 @@ def _values_text(setting: VariedSetting) -> str:
 
 
 def _setting_label(path: str, all_levers: Mapping[str, Lever]) -> str:
-    """Return the label of a setting in the select box."""
+    """Return the label of a setting in the select box; its path if no lever has it."""
     if path == _NOTHING:
         return "nothing else"
     return words.plain(all_levers[path].label) if path in all_levers else words.plain(path)

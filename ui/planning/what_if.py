@@ -19,11 +19,11 @@ _NONE: Final = (
 
 
 def draw() -> None:
-    """Draw the tab "What if": the slider and the results that follow it."""
+    """Draw the tab "What if": the slider and its results, or that no policy is fast enough."""
     session = state.session()
     if new_study.is_trace_missing(session.study, server.store()):
         return  # a warning above the page reports it
-    if not settings.settings_or_none(session.study):
+    if not settings.settings_or_empty(session.study):
         st.info(_NONE, icon=":material/rule:")
         st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
         return

@@ -50,7 +50,7 @@ class Setting:
 
 
 def settings(study: Study) -> list[Setting]:
-    """Return the settings that the slider can change; empty if no policy is fast enough.
+    """Return the slider's settings: node counts, then load; empty if no policy is fast.
 
     Raises
     ------
@@ -74,13 +74,16 @@ def settings(study: Study) -> list[Setting]:
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _fast_policies(cache_key: str, _study: Study) -> frozenset[str]:
-    """Return the policies fast enough for a preview, cached by the study."""
+    """Return the titles of policies fast enough for a preview, cached by the study."""
     del cache_key
     return preview.fast_policies(_study, server.store())
 
 
 def _node_setting(lever: axes.Lever, groups: int) -> Setting:
-    """Return the setting for the nodes of one row."""
+    """Return the setting for one row's nodes: steps up to twice the current number.
+
+    `groups` = number of rows; the only row keeps at least one node.
+    """
     current = round(lever.now)
     sizes = (1, 2, 5, 10, 20, 50, 100, 1000)
     step = next((size for size in sizes if 2 * current <= _MIN_STEPS * size), 10_000)
@@ -92,7 +95,7 @@ def _node_setting(lever: axes.Lever, groups: int) -> Setting:
 
 
 def _fit_range(setting: Setting) -> Setting:
-    """Return a setting with its current value on a step of its range."""
+    """Return a setting with its current value on a step; widen the range to include it."""
     if setting.low <= setting.now <= setting.high:
         remainder = (setting.now - setting.low) % setting.step
         return replace(
@@ -106,7 +109,10 @@ def _fit_range(setting: Setting) -> Setting:
 
 
 def _keep_range(study: Study, setting: Setting) -> Setting:
-    """Return a setting with its earlier range if its value is in it: a slider must not jump."""
+    """Return a setting with its earlier range if that has its value as a step.
+
+    Otherwise the new range is kept for later, so that the slider does not jump.
+    """
     ranges: dict[Any, Setting] = st.session_state.setdefault(_RANGES, {})
     key = study.base.trace.source, setting.path, len(study.base.cluster.groups)
     earlier = ranges.get(key)
@@ -119,7 +125,7 @@ def _keep_range(study: Study, setting: Setting) -> Setting:
 
 
 def with_value(study: Study, path: str, value: float) -> Study:
-    """Return the study with a value of a setting.
+    """Return the study with the setting `path` (node count or load) set to a value.
 
     Raises
     ------
@@ -130,8 +136,8 @@ def with_value(study: Study, path: str, value: float) -> Study:
     return Study.from_json(with_settings(study.to_json(), [f"{path}={text}"], "The slider:"))
 
 
-def settings_or_none(study: Study) -> list[Setting]:
-    """Return `settings`, or an empty list if the trace cannot be loaded."""
+def settings_or_empty(study: Study) -> list[Setting]:
+    """Return the slider's settings, or an empty list if the trace cannot be loaded."""
     try:
         return settings(study)
     except TrainyardError:

@@ -78,22 +78,22 @@ class Preview:
 
 @st.cache_resource(show_spinner=False)
 def _previews() -> preview.Previews:
-    """Return the preview process, shared by all sessions."""
+    """Return the process that computes previews, shared by all sessions."""
     previews = preview.Previews()
     atexit.register(previews.close)
     return previews
 
 
 def drop_unfinished() -> None:
-    """Forget a slider move that did not end before the page changed."""
+    """Forget an unfinished slider move if the page has changed."""
     if state.session().page_changed:
         st.session_state.pop(_MOVED, None)
 
 
 def draw() -> None:
-    """Draw the slider, if a policy of the scenario is fast enough."""
+    """Draw the slider; nothing if no policy of the scenario is fast enough."""
     session = state.session()
-    settings_list = settings.settings_or_none(session.study)
+    settings_list = settings.settings_or_empty(session.study)
     if not settings_list:
         return
     _previews()  # so that the process is warm when the slider moves
@@ -115,13 +115,16 @@ def draw() -> None:
 
 
 def _on_change(name: str, place: str) -> None:
-    """Store a slider value sent by the browser."""
+    """Store the value that the slider moved to, clipped to its range, also in `place`.
+
+    Values of unknown settings are ignored.
+    """
     message = getattr(st.session_state[_KEY], name, None)
     if not isinstance(message, Mapping):
         return
     path, value, seq = message.get("path"), message.get("value"), message.get("seq")
     by_path = {
-        setting.path: setting for setting in settings.settings_or_none(state.session().study)
+        setting.path: setting for setting in settings.settings_or_empty(state.session().study)
     }
     # A new value ends an earlier rest.
     st.session_state.pop(_RESTED, None)
@@ -135,7 +138,7 @@ def _on_change(name: str, place: str) -> None:
 
 
 def apply_rested() -> None:
-    """Apply the value where the slider rests to the scenario; run it unless that is long.
+    """Set the scenario to the value where the slider rests; run it unless that is long.
 
     Called after the preview of that value is drawn, so that runs do not delay it.
     """
@@ -156,7 +159,7 @@ def apply_rested() -> None:
 
 
 def _takes_long(study: Study) -> bool:
-    """Return True if running a study takes long enough to ask first."""
+    """Return True if running a study takes so long that the user should start it."""
     pool = server.pool()
     return bool(estimate.estimate(study, pool.store, pool.costs, pool.workers).large)
 
@@ -198,7 +201,7 @@ def preview_view(
 def _current_preview(
     compared: ComparedRuns | None, window: Window | None, group: Group
 ) -> Preview | None:
-    """Return the preview to draw; None if stored results are drawn."""
+    """Return the preview to draw, computing a new one if needed; None = stored results."""
     session = state.session()
     last: Preview | None = st.session_state.get(_PREVIEW)
     moved_to = st.session_state.get(_MOVED)
@@ -231,14 +234,14 @@ def _current_preview(
 
 
 def _last_complete(compared: ComparedRuns | None, last: Preview | None) -> ComparedRuns | None:
-    """Return the last stored comparison without missing policies."""
+    """Return the stored comparison if no policy is missing, else the last complete one."""
     if compared is not None and len(compared.runs.places) == len(compared.runs.titles):
         return compared
     return last.before if last is not None and last.before is not None else compared
 
 
 def _has_missing(compared: ComparedRuns, last: Preview) -> bool:
-    """Return True if a previewed policy has no stored result yet."""
+    """Return True if a policy of the last preview has no stored result yet."""
     if last.compared is None or last.before is None:
         return False
     titles = {*last.compared.report.labels, *last.compared.earlier}
@@ -252,7 +255,10 @@ def _request_preview(
     window: Window | None,
     group: Group,
 ) -> Preview:
-    """Ask the preview process for a study, and return the preview or its error."""
+    """Compute one repeat of a study in the preview process; return it or its error.
+
+    Waits for the answer. `before` holds the last stored results.
+    """
     store = server.store()
     stored = {} if before is None else _first_keys(before)
     runnable = set(study.titles) - stored_results.unrunnable(study).keys()
@@ -278,12 +284,12 @@ def _request_preview(
 
 
 def _first_keys(before: ComparedRuns) -> dict[str, str]:
-    """Return the key of the first repeat per policy."""
+    """Return title -> key of the first repeat, for policies with results."""
     return {before.runs.titles[index]: before.runs.keys[index][0] for index in before.runs.places}
 
 
 def _await_answer(submission: Submission) -> PreviewAnswer | None:
-    """Wait for an answer; a newer slider value cancels the request."""
+    """Wait for the preview's answer; a newer slider value interrupts it. None = failed."""
     try:
         while not submission.wait(_LOOK_S):
             st.session_state.get(_MOVED)
@@ -296,7 +302,7 @@ def _await_answer(submission: Submission) -> PreviewAnswer | None:
 def _compare_preview(
     answer: PreviewAnswer, study: Study, before: ComparedRuns | None, window: Window | None
 ) -> ComparedRuns | None:
-    """Return the comparison of a preview, completed with earlier results of other policies."""
+    """Return the comparison of a preview, completed with earlier results; None if empty."""
     report = answer.report
     if report is None:
         return None
@@ -310,7 +316,10 @@ def _compare_preview(
 
 
 def with_earlier(compared: ComparedRuns, before: ComparedRuns) -> ComparedRuns:
-    """Return a comparison completed with the last results of the policies that it lacks."""
+    """Return a comparison completed with the last results of the policies that it lacks.
+
+    These have no change against the baseline.
+    """
     skipped = compared.report.skipped
     missing = [
         title
