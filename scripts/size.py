@@ -29,7 +29,7 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "trainyard": (("trainyard",), 15_393),
     "trainyard/views": (("trainyard/views",), 3_272),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_590),
-    "benchmarks, scripts": (AROUND, 2_746),
+    "benchmarks, scripts": (AROUND, 2_741),
     "tests": (("tests",), 40_570),
 }
 CIRCLES: Final = 0
