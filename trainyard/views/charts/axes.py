@@ -159,7 +159,7 @@ def log_duration(low_s: float, high_s: float, most: float = _MAX_MARKS) -> dict[
 
 
 def _spaced_marks(marks: list[float], least: float) -> list[float]:
-    """Return the marks at least `least` apart on the log scale, from the first one on."""
+    """Return the first mark, and later marks at a distance of at least `least` on a log scale."""
     kept: list[float] = []
     for mark in marks:
         if not kept or math.log(mark / kept[-1]) >= least:

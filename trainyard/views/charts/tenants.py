@@ -97,7 +97,7 @@ def _hatch_pattern(shape: str, fill: str) -> dict[str, Any]:
 
 
 def _line(team: TeamCourse, x: TimeAxis) -> Trace:
-    """Return the line of a team's quota."""
+    """Return the dotted line of a team's quota, from the first to the last instant."""
     ends = team.frame["t_s"].iloc[[0, -1]].to_numpy("float64")
     return {
         "type": "scatter",
