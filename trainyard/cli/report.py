@@ -52,7 +52,7 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def command_report(args: argparse.Namespace) -> None:
-    """Execute ``report``: run what is missing of a scenario, and write the HTML report.
+    """Execute ``report``: run the missing scenarios of a study, and write the HTML report.
 
     Raises
     ------

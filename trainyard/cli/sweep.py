@@ -182,7 +182,7 @@ def load_document(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _sweep_of_arguments(args: argparse.Namespace) -> Sweep:
-    """Return the sweep of the file, with --axis and --draw in place of its own."""
+    """Return the sweep of the file, with its axes and draw replaced by --axis and --draw."""
     document = load_document(args)
     if args.axis:
         document["axes"] = [axis_from_text(text).to_json() for text in args.axis]

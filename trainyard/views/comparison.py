@@ -234,10 +234,8 @@ def _headline(
 ) -> tuple[Headline, str]:
     """Return the headline and the facts of the chosen group, else of all jobs.
 
-    Falls back to all jobs if nothing can be judged or the goal needs whole runs. A policy with a
-    result of earlier settings gets a placeholder.
-
-    Falls back to all jobs if nothing can be judged or the goal needs whole runs.
+    Falls back to all jobs if nothing can be judged or the goal needs whole runs. A policy that only
+    has a result of earlier settings gets a placeholder.
     """
     facts, high = compared.report.facts, choice.high
     whole = compared.report.headline_of(high, choice.goal)
