@@ -42,7 +42,11 @@ def moment(
     beyond: float,
     unit: str,
 ) -> str:
-    """Return the sentences on waiting jobs and free GPUs at an instant."""
+    """Return the sentences on waiting jobs and free, down and recorded GPUs at an instant.
+
+    `pieces` = free amounts by GPU type, as in `MomentReport`; `beyond` = GPUs that a recorded
+    schedule holds in excess of the cluster.
+    """
     jobs, gpus = len(requests), int(requests.sum())
     waits = f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}" if jobs else "No job waits"
     waits += f" for {plural(gpus, 'GPU')}" if gpus else ""
@@ -68,7 +72,10 @@ def moment(
 
 
 def _pieces_text(count: int, largest: int, requests: NDArray[np.int64], unit: str) -> str:
-    """Return how the free GPUs are split, compared with the waiting requests."""
+    """Return on how many nodes the free GPUs are, and whether waiting requests fit on one.
+
+    "" if no job waits or no GPU is free.
+    """
     if not len(requests) or not count:
         return ""
     larger = requests[requests > largest]
@@ -83,7 +90,7 @@ def _pieces_text(count: int, largest: int, requests: NDArray[np.int64], unit: st
 
 
 def request_text(trace: Trace, job: int) -> str:
-    """Return the request of a job as text: GPUs and their types, or cores."""
+    """Return the request of a job as text: GPUs with admissible types, or cores."""
     gpus, cores = int(trace.frame["num_gpus"].iloc[job]), trace.numbers("cpus")[job]
     types = str(trace.texts("gpu_types_allowed")[job]).replace("|", " or ")
     if gpus:
@@ -130,7 +137,7 @@ class EventFormatter:
         )
 
     def nodes(self, spell: JobPeriod) -> str:
-        """Return the nodes of a spell as text, the first few by name."""
+        """Return the names of the nodes of a period as text, at most four of them."""
         nodes = list(dict.fromkeys(row[0] for row in spell.where))
         named = [
             self.names[node] if node < len(self.names) else "beyond the cluster"
@@ -141,7 +148,7 @@ class EventFormatter:
         )
 
     def types(self, spell: JobPeriod) -> str:
-        """Return the GPU types of a spell as text."""
+        """Return the distinct GPU types of the nodes of a period as text."""
         nodes = self.cluster.nodes
         return ", ".join(
             dict.fromkeys(
@@ -150,7 +157,7 @@ class EventFormatter:
         )
 
     def events(self, happened: Sequence[JobEvent]) -> list[str]:
-        """Return each event as a sentence."""
+        """Return each event as a sentence, with its instant, nodes and the wait that it ended."""
         sentences = []
         for one, waited in zip(happened, _wait_texts(happened), strict=True):
             where = (
@@ -164,7 +171,7 @@ class EventFormatter:
         return sentences
 
     def life(self, happened: Sequence[JobEvent]) -> str:
-        """Return all events in one line; of a long life only its beginning and end."""
+        """Return all events in one line; of a long life only the first and last ones."""
         left_out = max(0, len(happened) - _MAX_EVENTS)
         parts, before_s = [], happened[0].t_s
         for at, (one, waited) in enumerate(zip(happened, _wait_texts(happened), strict=True)):
@@ -196,7 +203,7 @@ def _wait_texts(happened: Sequence[JobEvent]) -> list[str]:
 
 
 def _event_phrase(one: JobEvent) -> str:
-    """Return the verb phrase of an event."""
+    """Return the verb phrase of an event, such as "resized 2 → 4 GPUs"."""
     before, after = one.before, one.after
     if one.what == "evicted":
         return f"evicted ({_failure_cause(one)})"
@@ -210,7 +217,7 @@ def _event_phrase(one: JobEvent) -> str:
 
 
 def _failure_cause(one: JobEvent) -> str:
-    """Return a failure's cause as text: out of memory, node down or interrupted."""
+    """Return the cause of a failure: a role out of memory, a node down, or an interruption."""
     if one.cause == "oom":
         return f"a {_role(one)} ran out of memory"
     return "a node went down" if one.cause == "outage" else f"a {_role(one)} was interrupted"
@@ -222,7 +229,7 @@ def _role(one: JobEvent) -> str:
 
 
 def _size_change(before: JobPeriod, after: JobPeriod) -> str:
-    """Return the change of size between two spells, e.g. "2 → 4 GPUs"."""
+    """Return the change of GPUs, workers or servers between two periods: "2 → 4 GPUs"."""
     if before.gpus != after.gpus:
         return f"{before.gpus:,} → {plural(after.gpus, 'GPU')}"
     old, new = (
@@ -287,6 +294,8 @@ class WaitReason(NamedTuple):
 class Reasons:
     """Formats the waits of one job as sentences.
 
+    A `Piece` is a period of waiting with mostly one cause, or the sum of many short waits.
+
     Parameters
     ----------
     line : Timeline
@@ -308,7 +317,10 @@ class Reasons:
     recorded_s: float = float("nan")
 
     def reason(self, piece: Piece) -> WaitReason:
-        """Return one wait with its reason as sentences."""
+        """Return one wait, or a sum of short waits, with its cause and sentences.
+
+        Other causes, the end of the run, the recorded start and notes of the policy are added.
+        """
         if piece.waits:
             sentence = (
                 f"{plural(piece.waits, 'more wait')}, {duration(piece.waited_s)} together:"
@@ -340,7 +352,7 @@ class Reasons:
 
     @property
     def _where(self) -> str:
-        """Restriction of the nodes that the job may use, as text; "" = any node."""
+        """Text " on nodes that it may use" if the job may not use all nodes; "" otherwise."""
         return (
             " on nodes that it may use"
             if ((self.wanted.kinds < 0) & (self.line.size > 0)).any()
@@ -352,7 +364,7 @@ class Reasons:
         return plural(number, "GPU" if self.wanted.demand.gpus else "worker")
 
     def _free(self, piece: Piece) -> str:
-        """Return the amount free on nodes that the job may use, as a clause."""
+        """Return the amount that was free on nodes that the job may use, as a clause."""
         amount = (
             self._count(piece.free)
             if piece.free_least == piece.free
@@ -369,12 +381,12 @@ class Reasons:
         )
 
     def _job(self, job: int) -> str:
-        """Return a job id with its number of GPUs."""
+        """Return the id of a job, with its GPUs in parentheses if it has any."""
         gpus = int(self.line.result.jobs["gpus"].iloc[job])
         return f"{self.trace.frame['job_id'].iloc[job]}{f' ({_gpus(gpus)})' if gpus else ''}"
 
     def _later(self, piece: Piece) -> str:
-        """Return the jobs submitted later that ran, as text."""
+        """Return the jobs submitted later that ran: a few by id, the others as a number."""
         return ", ".join(map(self._job, piece.later)) + (
             f" and {piece.more_later:,} more" if piece.more_later else ""
         )
@@ -488,7 +500,7 @@ class Reasons:
         )
 
     def _not_started(self, piece: Piece) -> str:
-        """Return the clause that the job did not start although there was room."""
+        """Return the clause that there was room, but the policy did not start the job."""
         until = (
             f"changed nothing until {self.clock.format(piece.changes_s)}"
             if np.isfinite(piece.changes_s)
@@ -528,7 +540,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Reasons, Piece], str]]] = {
 
 
 def _note_text(note: tuple[str, float, float]) -> str:
-    """Return a note of the policy with its value or range."""
+    """Return a note of the policy as text: its name, and its value or range."""
     name, low, high = note
     return (
         f"{name.replace('_', ' ')} {low:.4g}"
