@@ -237,7 +237,7 @@ def _apply_recipe(args: argparse.Namespace, given: dict[str, Any]) -> tuple[str,
 
 
 def _merge_choices(recipe_choices: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the choices of a recipe, overridden by the given ones."""
+    """Return the choices of a recipe, overridden by the given ones; answers one by one."""
     both = {**recipe_choices, **given}
     if "answers" in both:
         both["answers"] = {**recipe_choices.get("answers", {}), **given.get("answers", {})}

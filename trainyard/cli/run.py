@@ -611,7 +611,7 @@ class RunWithSummary(NamedTuple):
 def headline_of(
     study: Study, trace: Trace, runs: Sequence[RunWithSummary], whole_study: Study | None = None
 ) -> Headline:
-    """Return the headline of a study.
+    """Return the headline of a study: which policy is better by how much, or why none is.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def find_catalog_type(name: str) -> GpuType | None:
 
 
 def speed_source(kind: GpuType) -> str:
-    """Return the source of a GPU type's speed as text; `ENTERED` = entered by the user."""
+    """Return the source of a GPU type's speed: the catalog's, "guessed: ..." or `ENTERED`."""
     entry = find_gpu(kind.name)
     if entry is None or entry.speed is None:
         return ENTERED if kind.speed != 1.0 else f"guessed: {_NO_SOURCE}, assumed as fast as a V100"

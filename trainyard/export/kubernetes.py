@@ -90,7 +90,7 @@ def _comment_out(text: str) -> str:
 
 
 def _field_changes(old: Manifest, new: Manifest) -> Iterator[str]:
-    """Yield "path: old -> new" for each field that differs, without those of the server."""
+    """Yield "path: old -> new" for each field that differs; server fields are skipped."""
     was, now = (
         {
             path: value

@@ -107,9 +107,8 @@ def _with_weights(before: Spec, values: dict[str, object]) -> Spec:
 def _dominant_weight(before: Spec, own: str) -> int:
     """Return 20 times the sum of the other weights, from 20,000 to 4e9.
 
-    `own` = the weight to set.
-
-    It never equals a default, because a default parameter does not override the file.
+    `own` = the weight to set. The result never equals a default, because a default parameter does
+    not override the file.
     """
     conf = read_conf(conf_text(before))
     others = sum(conf.number(key, 0) for key in _WEIGHTS if key != own)
@@ -262,7 +261,7 @@ def _text_parameter(spec: Spec, name: str) -> str:
 
 
 def _conf_value(name: str, value: object) -> str:
-    """Return a parameter in the syntax of ``slurm.conf``."""
+    """Return a parameter's value as in ``slurm.conf``: YES, minutes, days-hh:mm:ss, number."""
     if name == "favor_small":
         return "YES" if value else "NO"
     if name == "backfill":

@@ -144,7 +144,7 @@ def profile_coverage(
 
 
 def without_unmeasured(study: Study, store: Store) -> Study:
-    """Return the study without jobs that its profile does not cover; store the others.
+    """Return the study without jobs that its profile does not cover; store the covered jobs.
 
     Unchanged if the profile covers all jobs.
 

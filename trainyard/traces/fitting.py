@@ -172,7 +172,9 @@ def is_guessed_cluster(source: Source | Trace, cluster: Cluster) -> bool:
 def busy_day_gpus(
     submit_s: NDArray[np.float64], run_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> float:
-    """Return the GPUs in use on the busiest day if no job waits, at a load of at most 1.
+    """Return the mean GPUs in use on the busiest day if no job waits.
+
+    At least all GPU time over the length of the trace, so that the load is at most 1.
 
     A day is not longer than the trace (its submissions, and its longest run).
     """

@@ -357,7 +357,7 @@ def _figures_table(
 
 
 def difference_sentence(likeness: Likeness, first: str, second: str) -> str:
-    """Return a sentence on the largest difference between two traces.
+    """Return a sentence on the largest difference between two traces, or that it is small.
 
     Parameters
     ----------

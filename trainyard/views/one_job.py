@@ -97,7 +97,10 @@ class JobStory:
 
 
 def story(explored: ExploredRuns, job: int) -> JobStory:
-    """Return the story of a job, given by its row in the trace."""
+    """Return one job under the explored policies: its outcomes, sentence and time range.
+
+    `job` = row of the trace.
+    """
     book = explored.book
     under = tuple(_job_under(title, one, job) for title, one in explored.books.items())
     submit_s = float(book.result.jobs["submit_s"].iloc[job])
@@ -230,7 +233,7 @@ def _sentence(under: Sequence[JobUnder]) -> str:
 
 
 def _outcome_clause(one: JobUnder) -> str:
-    """Return the clause on the end of a job under a policy."""
+    """Return the clause on how a job ended under a policy, such as "Refused by FIFO"."""
     if math.isfinite(one.finish_s):
         return f"Done under {one.title}"
     if one.outcome == "impossible":

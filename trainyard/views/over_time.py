@@ -196,7 +196,7 @@ def _meaning(states: Sequence[pd.DataFrame]) -> str:
 
 
 def _repeat(compared: ComparedRuns) -> str:
-    """Return the caption on the repeat shown; "" without repeats."""
+    """Return the caption on which repeat the series over time are of; "" without repeats."""
     study = compared.runs.study
     return repeat_note(study.repeats, study.base.seed)
 

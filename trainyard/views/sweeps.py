@@ -189,7 +189,7 @@ def mix_map(
 
 
 def _amount(metric: str, *, change: bool = False) -> charts.Amount:
-    """Return the drawn quantity of a metric."""
+    """Return a metric's title and unit for charts, and whether changes are drawn."""
     about = COLUMNS[metric]
     return charts.Amount(about.title, about.unit, change)
 

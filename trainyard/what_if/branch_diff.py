@@ -73,7 +73,7 @@ class BranchDifference:
 def compare_branch(
     branch: Branch, was: StoredResult, here: StoredResult, clock: RunClock
 ) -> BranchDifference:
-    """Return the differences between the two stored runs of a branch.
+    """Return the differences between the two stored runs of a branch, with a sentence.
 
     Raises
     ------

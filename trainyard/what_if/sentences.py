@@ -392,7 +392,7 @@ class Reasons:
         )
 
     def _ahead(self, piece: Piece) -> str:
-        """Return the sentence on jobs submitted earlier that waited too; "" = none."""
+        """Return the sentence on jobs submitted earlier that waited too; "" if none did."""
         if not piece.ahead:
             return ""
         return (
@@ -401,7 +401,10 @@ class Reasons:
         )
 
     def _no_room(self, piece: Piece) -> str:
-        """Return the sentence for cause "no_room"."""
+        """Return the sentence that too little was free, with the amount, and on earlier jobs.
+
+        Also whether the job can start on less than it asked for.
+        """
         number = self.wanted.gpus
         gpus = f"No {number:,} free GPUs" if number > 1 else "No free GPU"
         head = gpus if self.wanted.demand.gpus else f"No room for {self._need}"
@@ -417,7 +420,7 @@ class Reasons:
         return f"{sentence}{self._ahead(piece)}"
 
     def _not_allowed(self, piece: Piece) -> str:
-        """Return the sentence for cause "not_allowed"."""
+        """Return the sentence that enough was free, but not on nodes that the job may use."""
         here = f"at most {piece.free:,}" if piece.free else "none"
         return (
             f"Up to {self._count(piece.anywhere)} were free, but {here}{self._where}; it needs"
@@ -425,7 +428,7 @@ class Reasons:
         )
 
     def _down(self, piece: Piece) -> str:
-        """Return the sentence for cause "down"."""
+        """Return the sentence that too few of the nodes that the job may use were up."""
         up = (
             f"{piece.there:,} {'was' if piece.there == 1 else 'were'}"
             if piece.there
@@ -437,11 +440,11 @@ class Reasons:
         )
 
     def _beyond(self, piece: Piece) -> str:
-        """Return the sentence for cause "beyond"."""
+        """Return the sentence that the job needs more than the cluster has."""
         return f"It needs {self._need}, and this cluster has {piece.there:,}{self._where}."
 
     def _cores(self, piece: Piece) -> str:
-        """Return the sentence for cause "cores"."""
+        """Return the sentence that GPUs were free, but not with the cores and memory it needs."""
         what = (
             "the cores and memory"
             if self.wanted.servers is None
@@ -450,7 +453,10 @@ class Reasons:
         return f"{self._free(piece)}, but not with {what} that it needs."
 
     def _scattered_gpus(self, piece: Piece) -> str:
-        """Return the sentence for cause "scattered"."""
+        """Return the sentence that free GPUs were of several types, or on several nodes.
+
+        Also that no job of this size is spread over more nodes than necessary, if so.
+        """
         per = max(self.wanted.demand.gpus, 1)
         if piece.replicas < self.wanted.need:
             return (
@@ -469,7 +475,7 @@ class Reasons:
         )
 
     def _overtaken(self, piece: Piece) -> str:
-        """Return the sentence for cause "overtaken"."""
+        """Return the sentence on later jobs that ran, without which there was room."""
         jobs = len(piece.later) + piece.more_later
         room = (
             f"there was room for {self._need}"
@@ -484,7 +490,7 @@ class Reasons:
         )
 
     def _round(self, piece: Piece) -> str:
-        """Return the sentence for cause "round"."""
+        """Return the sentence that there was room, but the policy did not decide in that time."""
         then = (
             f"the policy decided next at {self.clock.format(piece.decides_s)}"
             if np.isfinite(piece.decides_s)
@@ -493,7 +499,7 @@ class Reasons:
         return f"{self._free(piece)}, but {then}."
 
     def _in_flight(self, piece: Piece) -> str:
-        """Return the sentence for cause "in_flight"."""
+        """Return the sentence on when the start was decided and when it took effect."""
         return (
             f"It was decided at {self.clock.format(piece.t0)} to start it, which took effect at"
             f" {self.clock.format(piece.t1)}."
@@ -510,11 +516,11 @@ class Reasons:
         return f"{self._free(piece)} and it needs {self.wanted.gpus:,}, but the policy {did}"
 
     def _earlier_waited(self, piece: Piece) -> str:
-        """Return the sentence for cause "behind"."""
+        """Return the sentence that there was room, but earlier jobs waited too."""
         return f"{self._not_started(piece)}.{self._ahead(piece)}"
 
     def _policy(self, piece: Piece) -> str:
-        """Return the sentence for cause "policy"."""
+        """Return the sentence that there was room and no earlier job waited, and on later jobs."""
         later = f" Jobs submitted later that ran: {self._later(piece)}." if piece.later else ""
         return f"{self._not_started(piece)}; no job submitted earlier waited.{later}"
 

@@ -34,9 +34,7 @@ def use_difference(
 ) -> tuple[Matrix, Matrix]:
     """Return the use of one policy less another's, by row and bin, and the share down.
 
-    The share down is the larger of both.
-
-    Differences lie between −1 and 1.
+    Differences lie between −1 and 1; the share down is the larger of both.
 
     Raises
     ------

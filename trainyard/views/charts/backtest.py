@@ -88,7 +88,7 @@ def past_waits(medians: pd.DataFrame, about: TwoLines, x: TimeAxis, bin_s: float
 
 
 def past_use(use: pd.DataFrame, about: TwoLines, x: TimeAxis, unit: str) -> go.Figure:
-    """Draw the recorded and simulated use over time.
+    """Draw GPUs or cores in use over time, recorded and simulated.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class TeamCourse:
 
 
 def tenants(teams: Sequence[TeamCourse], x: TimeAxis, title: str) -> go.Figure:
-    """Draw the GPUs of teams, one row each, on a shared time axis.
+    """Draw each team's GPUs within quota, borrowed and lacking over time, one row per team.
 
     Parameters
     ----------

@@ -403,7 +403,7 @@ def _scenario(runs: StudyResults) -> str:
 
 
 def _measured_text(base: Scenario) -> str:
-    """Return the measured window as text."""
+    """Return the limits of the measured jobs as text; "all jobs" without limits."""
     limits = base.to_json()["measure"].items()
     return (
         ", ".join(f"{name.replace('_', ' ')} = {value:g}" for name, value in limits if value)
@@ -412,7 +412,7 @@ def _measured_text(base: Scenario) -> str:
 
 
 def _spec(title: str, spec: Spec) -> str:
-    """Return a choice with its parameters as text."""
+    """Return a title, followed by the parameters that are set in the choice, if any."""
     values = catalog.describe_values(spec.name, spec)
     return f"{title}: {values}" if values else title
 
