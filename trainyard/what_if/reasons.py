@@ -330,6 +330,9 @@ def span_reasons(
 ) -> tuple[WhyWaited, ...]:
     """Return the longest waits of a job with their reasons, in order of time.
 
+    At most five spans are given, and all events; the time of other spans is summed in a last
+    reason.
+
     Parameters
     ----------
     line : Timeline

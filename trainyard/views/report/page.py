@@ -333,7 +333,7 @@ def _jobs(runs: StudyResults, name: str) -> tuple[tuple[str, str], ...]:
 
 
 def _selection_text(spec: TraceSpec) -> str:
-    """Return the selected part of a trace and its changes as text; "all jobs as recorded"."""
+    """Return the selected part of a trace and its changes as text, or "all jobs as recorded"."""
     cut = spec.from_s > 0 or math.isfinite(spec.to_s)
     changes = [
         (
