@@ -30,7 +30,7 @@ def add_app(parser: argparse.ArgumentParser) -> None:
 
 
 def command_app(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard app``: serve the dashboard until interrupted.
+    """Execute ``app``: compile the fast engine, and serve the dashboard until interrupted.
 
     Raises
     ------

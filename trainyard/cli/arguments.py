@@ -104,7 +104,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_megabytes(text: str) -> float:
-    """Return --max-mb as a number, or raise an argparse error."""
+    """Return --max-mb as a number from 0.001 to 1e6, or raise an argparse error."""
     try:
         size = float(text)
     except ValueError:
@@ -115,7 +115,7 @@ def _parse_megabytes(text: str) -> float:
 
 
 def read_text(path: Path, description: str) -> str:
-    """Return the text of a small UTF-8 file.
+    """Return the text of a UTF-8 file of up to 50 MB; `description` names it in errors.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def read_text(path: Path, description: str) -> str:
 
 
 def parse_cluster(text: str, epoch: str = "") -> Cluster:
-    """Return the cluster that a file or a short description names.
+    """Return the cluster that a file or a short description names, with speeds from the text.
 
     Raises
     ------
@@ -162,7 +162,10 @@ def parse_cluster(text: str, epoch: str = "") -> Cluster:
 
 
 def _cluster_from_text(text: str, epoch: str) -> Cluster:
-    """Return the cluster of a file, a list of virtual clusters, or a short form."""
+    """Return the cluster of a file or a short form; print notes on a file to stderr.
+
+    A file of virtual clusters may be followed by GPUs per node and type: vc.csv:4:a100.
+    """
     match = _OF_NODES.fullmatch(text)
     place, gpus, kind = match.groups() if match else (text, None, None)
     # Philly's machine list has no suffix. A short form may be too long for a `Path`.
@@ -213,7 +216,10 @@ def trace_spec(args: argparse.Namespace) -> TraceSpec:
 
 
 def _apply_recipe(args: argparse.Namespace, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return format and choices, completed by the recipe named or saved for such files."""
+    """Return format and choices, completed by the recipe named or saved for such files.
+
+    A saved recipe that is applied is printed to stderr.
+    """
     if args.recipe and args.format:
         raise UsageError("--format and --recipe both set how the file is read. Keep one of them.")
     if args.recipe in FORMATS:
@@ -231,7 +237,7 @@ def _apply_recipe(args: argparse.Namespace, given: dict[str, Any]) -> tuple[str,
 
 
 def _merge_choices(recipe_choices: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the choices of a recipe, overridden by the given ones."""
+    """Return the choices of a recipe, overridden by the given ones; answers one by one."""
     both = {**recipe_choices, **given}
     if "answers" in both:
         both["answers"] = {**recipe_choices.get("answers", {}), **given.get("answers", {})}
@@ -285,7 +291,7 @@ def load_study(args: argparse.Namespace) -> tuple[Study, Source]:
 
 
 def _study_from_arguments(args: argparse.Namespace) -> tuple[Study, Source]:
-    """Return the study and its jobs from --trace, --cluster and --policy."""
+    """Return the study and its jobs from --trace, --cluster, --policy and --perf."""
     if not args.trace:
         raise UsageError(
             "Nothing to run: give --trace FILE, --trace sample:NAME, --trace made:NAME or"
@@ -344,7 +350,7 @@ def _setting_overrides(args: argparse.Namespace) -> list[str]:
 
 
 def _default_cluster(source: Source) -> Cluster:
-    """Return the cluster of a sample, or one built from the trace with a note."""
+    """Return the cluster that comes with the jobs; without one, fit one and print how."""
     cluster, how = fit_cluster(source)
     if source.cluster is None:
         sys.stderr.write(f"No --cluster is given, so one was built from the trace. {how}\n")

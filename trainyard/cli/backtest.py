@@ -110,7 +110,7 @@ def add_backtest(parser: argparse.ArgumentParser) -> None:
 
 
 def command_backtest(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard backtest``.
+    """Execute ``backtest``: run it, put it into the library, and print text or JSON.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def backtest_lines(run: BacktestRun) -> list[str]:
 
 
 def report_lines(report: BacktestReport) -> list[str]:
-    """Return a backtest report as lines of text."""
+    """Return a backtest report as lines: headline, tables of errors, remarks, findings, fit."""
     heading = [f"{report.policy}: {report.headline}", *(f"  {one}" for one in report.faults[1:])]
     if report.judged is None or report.split is None:
         return heading
@@ -218,7 +218,7 @@ def report_lines(report: BacktestReport) -> list[str]:
 
 
 def _proposal_lines(report: BacktestReport) -> list[str]:
-    """Return the findings in the record as lines, each with its effect and evidence."""
+    """Return two lines per finding in the record, with its effect and evidence; [] if none."""
     if not report.proposals:
         return []
     lines = ["", "Findings in the record (--use ID applies one):"]
@@ -237,7 +237,7 @@ def _proposal_lines(report: BacktestReport) -> list[str]:
 
 
 def _fit_lines(report: BacktestReport) -> list[str]:
-    """Return the settings that a fit tried and its result as lines of text."""
+    """Return the settings that a fit tried and its result as lines of text; [] without a fit."""
     if report.fit is None:
         return []
     rows = [
@@ -275,6 +275,7 @@ def _measure_cells(name: str, measures: Measures) -> tuple[str, ...]:
 
 
 def _signed_duration(seconds: float) -> str:
+    """Return a duration with + or −; a dash if it is not finite."""
     if not math.isfinite(seconds):
         return MISSING
     return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"

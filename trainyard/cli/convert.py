@@ -173,7 +173,7 @@ def _print_written(out: Path, trace: Trace) -> None:
 
 
 def _run_generate_like(args: argparse.Namespace) -> None:
-    """Write jobs or fitted figures that resemble a trace."""
+    """Execute ``generate --like``: write similar jobs, the fitted figures, or both."""
     needless = [f"--{name}" for name in ("jobs", "days", "history") if getattr(args, name)]
     if not args.like or args.what or args.profile or needless:
         extra = args.what or (needless or ["--profile" if args.profile else "--figures"])[0]
@@ -217,7 +217,7 @@ def _run_generate_like(args: argparse.Namespace) -> None:
 
 
 def _read_figures(place: str) -> Spec | None:
-    """Return the fitted figures of a JSON file, None if the file is a trace."""
+    """Return the fitted figures of a small .json file; None for any other file: a trace."""
     if not place.lower().endswith(".json"):
         return None
     path = Path(place)
@@ -249,7 +249,7 @@ def _generate_profile(profile: str, args: argparse.Namespace) -> Trace:
 
 
 def _run_convert(args: argparse.Namespace) -> None:
-    """Execute ``convert``: write a trace in the native schema and print the report."""
+    """Execute ``convert``: write a trace with native columns, and print the reading report."""
     out = Path(args.out)
     _check_table_name(out)
     if args.anonymise and args.report:
@@ -288,7 +288,7 @@ def _run_convert(args: argparse.Namespace) -> None:
 
 
 def _save_recipe(args: argparse.Namespace, spec: TraceSpec, source: Source) -> None:
-    """Save how a single file was read, as a file or under a name."""
+    """Save how a single file was read, as a file or under a name; print the path."""
     if source.imported is None or len(args.files) > 1:
         raise UsageError("--save-recipe saves how one file was read. Convert a single file.")
     path = Path(spec.source).expanduser()
@@ -299,7 +299,10 @@ def _save_recipe(args: argparse.Namespace, spec: TraceSpec, source: Source) -> N
 
 
 def _load_to_convert(args: argparse.Namespace) -> tuple[TraceSpec, Source]:
-    """Return the trace to convert and its source, merged if there are several."""
+    """Return spec and source of the trace to convert; several traces are merged.
+
+    Open questions are answered or asked as the arguments say. The spec is that of the first trace.
+    """
     places = [*args.files, *([args.trace] if args.trace else [])]
     if not places:
         raise UsageError("Nothing to convert: name a file, sample:NAME or made:NAME.")
@@ -320,7 +323,7 @@ def _load_to_convert(args: argparse.Namespace) -> tuple[TraceSpec, Source]:
 
 
 def _load_trace_files(args: argparse.Namespace, places: Sequence[str]) -> tuple[TraceSpec, Source]:
-    """Return a trace from one file, or from several files with its tables."""
+    """Return spec and source of a trace from one file, or from several with its tables."""
     args.trace = places[0]
     return resolve_questions(
         trace_spec(args),
@@ -334,7 +337,7 @@ def _load_trace_files(args: argparse.Namespace, places: Sequence[str]) -> tuple[
 
 
 def _check_not_machines(path: Path) -> None:
-    """Raise if a file describes machines, not jobs.
+    """Raise if a file describes machines, not jobs; other files pass, also unreadable ones.
 
     Raises
     ------
@@ -399,7 +402,7 @@ def _make_parent(path: Path) -> None:
 
 
 def _report_write_errors(path: Path, write: Callable[[], T]) -> T:
-    """Call a function that writes, and raise its OSError as a UsageError."""
+    """Return the result of a function that writes; raise its OSError as a UsageError."""
     try:
         return write()
     except OSError as error:

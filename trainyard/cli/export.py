@@ -31,7 +31,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def command_export(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard export``.
+    """Execute ``export``: simulate both configurations, and write or print the patch.
 
     Raises
     ------

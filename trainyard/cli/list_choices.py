@@ -45,7 +45,7 @@ def add_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _print_list(args: argparse.Namespace) -> None:
-    """Print the entries of one list, or the names of all lists."""
+    """Print one list or the parameters of one choice; without arguments, the names of all."""
     if args.what == "params":
         if not args.name:
             raise UsageError("list params needs a name, e.g. python -m trainyard list params fifo.")

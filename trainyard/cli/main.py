@@ -46,6 +46,7 @@ class _Parser(argparse.ArgumentParser):
     """Options of the chosen command, to suggest one for a misspelling."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise the message as a `UsageError`, with a suggestion for an unknown option."""
         sentence = f"{message[:1].upper()}{message[1:].rstrip('.')}."
         if unknown := re.match(r"unrecognized arguments: (--[\w-]+)", message):
             sentence += f" {did_you_mean(unknown.group(1), self.options)}".rstrip()
@@ -53,7 +54,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
+    """Run one command and return its exit code; errors are printed as one line.
 
     0 = done, 1 = a run stopped, 2 = bad input, 130 = interrupted, 141 = output pipe closed.
     """
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _error_message(error: BaseException) -> tuple[str, int]:
-    """Return the message of an error and the exit code."""
+    """Return the message of an error, and the exit code: 1, 2 or 130."""
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "Interrupted.", 130
     if isinstance(error, MemoryError):
@@ -91,7 +92,7 @@ def _error_message(error: BaseException) -> tuple[str, int]:
 
 
 def _pipe_closed() -> int:
-    """Silence the flush at exit after the reader closed the pipe; return the code."""
+    """Return exit code 141, and silence the flush at exit after the reader closed the pipe."""
     # Without this Python reports the closed pipe, e.g. of `head`, again when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141

@@ -71,7 +71,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def command_plan(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard plan``.
+    """Execute ``plan``: search the fewest nodes for each policy; print a table or JSON.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def command_plan(args: argparse.Namespace) -> None:
 
 
 def _question_of_arguments(args: argparse.Namespace) -> SizeQuestion:
-    """Return the size search of a file, completed by the command-line arguments."""
+    """Return the size search of the file, changed and completed by the options."""
     document = load_document(args)
     if args.group or "groups" not in document:
         document["groups"] = [whole_number("--group", text) for text in args.group or ["0"]]
@@ -134,7 +134,7 @@ def _parse_range(text: str) -> tuple[int, int]:
 
 
 def _parse_target(text: str) -> dict[str, Any]:
-    """Return metric and limit of METRIC<=VALUE; the sign must fit the metric."""
+    """Return {"metric", "limit"} of METRIC<=VALUE; raise if the sign does not fit the metric."""
     sign = next((sign for sign in ("<=", ">=") if sign in text), "")
     metric, _, value = text.partition(sign or " ")
     if not sign or metric.strip() not in LOWER:
@@ -150,7 +150,7 @@ def _parse_target(text: str) -> dict[str, Any]:
 
 
 def plan_document(item_id: str, run: PlanRun) -> dict[str, Any]:
-    """Return the state and answers of a size search as a JSON document."""
+    """Return state, question, answers and tried sizes of a size search for JSON."""
     answers = [
         plain(
             {
@@ -173,7 +173,7 @@ def plan_document(item_id: str, run: PlanRun) -> dict[str, Any]:
 
 
 def plan_text(item_id: str, run: PlanRun) -> str:
-    """Return the answers of a size search as a table with notes."""
+    """Return a size search as text: target, a table row per policy, and notes."""
     question, metric = run.question, COLUMNS[run.question.metric]
     sign = "at most" if question.lower else "at least"
     names = [

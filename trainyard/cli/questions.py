@@ -39,7 +39,10 @@ def add_answers(parser: argparse._ArgumentGroup) -> None:
 def resolve_questions(
     spec: TraceSpec, args: argparse.Namespace, load: Callable[[TraceSpec], Source]
 ) -> tuple[TraceSpec, Source]:
-    """Return a trace with its open questions answered, and the loaded source.
+    """Load a trace and settle its open questions; return its completed spec and its source.
+
+    With `yes` the defaults are taken and printed, with `ask` each question is asked in the
+    terminal; otherwise the questions are printed and an error is raised.
 
     Parameters
     ----------
@@ -79,14 +82,14 @@ def resolve_questions(
 
 
 def _with_answers(spec: TraceSpec, answers: dict[str, str]) -> TraceSpec:
-    """Return a trace spec with more answers among its reading choices."""
+    """Return a trace spec with these answers added to its reading choices."""
     read = spec.choices()
     merged = {**read.get("answers", {}), **answers}
     return replace(spec, read=TraceSpec.of("any", read={**read, "answers": merged}).read)
 
 
 def _check_answers(args: argparse.Namespace, source: Source) -> None:
-    """Raise if --answer names a question that the file does not ask."""
+    """Raise if an --answer of the arguments names a question that the file does not ask."""
     if source.imported is None:
         return
     question_ids = [
@@ -144,7 +147,7 @@ def _print_questions(questions: Sequence[Question], *, defaults: bool) -> str:
 
 
 def _ask(question: Question) -> str:
-    """Return the answer to a question, asked in the terminal until it is valid."""
+    """Ask a question in the terminal until the answer is valid; return the answer."""
     values = list(question.options)
     sys.stderr.write(f"{question.text}\n")
     for number, value in enumerate(values, 1):

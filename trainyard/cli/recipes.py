@@ -38,7 +38,7 @@ def add_recipes(parser: argparse.ArgumentParser) -> None:
 
 
 def command_recipes(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard recipes``.
+    """Execute ``recipes``: print the result of list, show, check or try.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def command_recipes(args: argparse.Namespace) -> None:
 
 
 def _list_recipes() -> list[str]:
-    """Return one line per shipped recipe and per recipe of the user."""
+    """Return one line per shipped recipe and per user recipe, then the folder of the latter."""
     shipped_lines = [
         f"{recipe.name:<20} {recipe.title}{' (refused)' if recipe.refuse else ''}"
         for recipe in shipped_recipes()
@@ -65,13 +65,13 @@ def _list_recipes() -> list[str]:
 
 
 def _show_recipe(name: str) -> list[str]:
-    """Return the text of a recipe."""
+    """Return the text of a recipe, of the user or shipped, as a list with one item."""
     own = name.startswith(USER_PREFIX) or name in stored_recipes() or Path(name).suffix == ".toml"
     return [(recipe_text(name) if own else shipped_text(name)).rstrip()]
 
 
 def _check_recipe(place: str) -> list[str]:
-    """Return one line that confirms a valid recipe file."""
+    """Return one line that confirms a recipe file and describes it; raise if it is faulty."""
     text = recipe_text(place)
     own = check_own_recipe(text, place)
     heading = f"{place}: valid, digest {digest_of(text)}. {own.title}: "

@@ -53,7 +53,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def command_replay(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard replay``.
+    """Execute ``replay``: simulate published comparisons; print claims next to the results.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def command_replay(args: argparse.Namespace) -> None:
 
 
 def _wait_for_report(run: ReplayRun) -> ReplayReport:
-    """Run a replay to its end with progress on a terminal; return the report."""
+    """Run a replay to its end with progress on a terminal; return its report, or raise."""
     stream = sys.stderr
     run.start()
     try:
@@ -168,6 +168,7 @@ def _claim_cells(replay: Replay, row: ClaimRow) -> tuple[str, ...]:
     claim, simulated = row.claim, row.pooled
 
     def with_unit(value: float) -> str:
+        """Return a value with the unit of the measure; a ratio has none."""
         measure = claim.figure
         return (
             f"{three_digits(value)} {curves.unit(measure.metric).replace('1', '')}".rstrip()
@@ -197,14 +198,14 @@ def _claim_cells(replay: Replay, row: ClaimRow) -> tuple[str, ...]:
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three significant digits, without an exponent."""
+    """Return a number with three significant digits, without an exponent; "-" for NaN."""
     if math.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _parse_limited_int(option: str, text: str | None, maximum: int) -> int | None:
-    """Return the value of an option as a whole number from 1 to a maximum, or None."""
+    """Return an option's value as a whole number from 1 to `maximum`; None if not given."""
     if text is None:
         return None
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= maximum:

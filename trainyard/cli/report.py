@@ -52,7 +52,7 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def command_report(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard report``.
+    """Execute ``report``: run the missing scenarios of a study, and write the HTML report.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def _drop_damaged_results(study: Study, store: Store) -> None:
 
 
 def _load_study(args: argparse.Namespace) -> Study:
-    """Return the study of --scenario with the changes of --set and --trace."""
+    """Return the study of --scenario with the changes of --set and the trace of --trace."""
     document = parse_json(read_text(Path(args.scenario), "a scenario file"), args.scenario)
     study = Study.from_json(profiles.with_contents(with_settings(document, args.set or ())))
     if not args.trace:
@@ -113,7 +113,7 @@ def _load_study(args: argparse.Namespace) -> Study:
 
 
 def _run_missing(study: Study, store: Store) -> int:
-    """Run all missing scenarios, print skipped policies, return the number of runs."""
+    """Run all scenarios without a stored result; print skipped policies; return how many ran."""
     with ExitStack() as bars:
         new_runs, skipped = run_missing(
             study,

@@ -161,7 +161,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def command_run(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard run``.
+    """Execute ``run``: simulate each policy, and print a table or JSON.
 
     Raises
     ------
@@ -214,7 +214,10 @@ def command_run(args: argparse.Namespace) -> None:
 
 
 def _split_by_model(args: argparse.Namespace, study: Study, trace: Trace) -> list[StudyPart]:
-    """Split a study into parts of one performance model; record policies that cannot run."""
+    """Return the parts of a study by performance model; record policies that cannot run.
+
+    With --perf auto each policy gets the simplest model it supports, else there is one part.
+    """
     perf_parts = simplest_model.split_by_model(study, trace) if args.perf == AUTO else ()
     if not perf_parts:
         runnable = [
@@ -269,6 +272,8 @@ def _duration_warning(parts: Sequence[StudyPart], trace: Trace, engine: str) -> 
 def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None, engine: str) -> None:
     """Run all policies; a policy that stops is skipped with the reason.
 
+    Finished runs are added to their parts. With a `folder`, a CSV file of jobs is written per run.
+
     Raises
     ------
     TrainyardError
@@ -293,7 +298,7 @@ def _run_all(parts: Sequence[StudyPart], trace: Trace, folder: Path | None, engi
 def run_policy(
     study: Study, policy_index: int, label: str, trace: Trace, engine: str
 ) -> list[FinishedRun]:
-    """Run all repeats of one policy of a study with a progress bar.
+    """Run all repeats of one policy of a study with a progress bar; return them.
 
     Raises
     ------
@@ -314,7 +319,10 @@ def run_policy(
 
 
 def _check_coverage(args: argparse.Namespace, study: Study, source: Source) -> Source:
-    """Print which jobs a measured profile lacks; with --without-unmeasured drop them."""
+    """Print the jobs that a measured profile lacks; return the source, perhaps without them.
+
+    --without-unmeasured leaves them out. Raises an error if the profile prevents the run.
+    """
     base = study.base
     if args.without_unmeasured:
         source = coverage.measured_only(source, base.perf, base.cluster)
@@ -356,7 +364,7 @@ def _missing_profile_message(fit: coverage.ProfileCoverage) -> str:
 
 
 def _write_job_tables(folder: Path, done: Sequence[FinishedRun], trace: Trace, source: str) -> None:
-    """Write one CSV file of jobs per run."""
+    """Write folder/<label>.csv for each run, one row per job."""
     for one in done:
         path = check_not_trace(folder / f"{one.label}.csv", source)
         table = one.result.jobs.assign(job_id=trace.frame["job_id"].to_numpy())[list(JOB_COLUMNS)]
@@ -461,7 +469,7 @@ def _run_text(source: Source, trace: Trace, parts: Sequence[StudyPart]) -> str:
 
 
 def _table_lines(part: StudyPart) -> list[str]:
-    """Return the table of runs of one part, then failed and skipped policies."""
+    """Return the table of one part: a line per run, causes of failures, skipped policies."""
     cells_of_runs = [_run_cells(one) for one in part.done]
     columns = (
         [(title, *(cells[title] for cells in cells_of_runs)) for title in cells_of_runs[0]]
@@ -504,7 +512,10 @@ def _part_headline(part: StudyPart, trace: Trace) -> Headline | None:
 
 
 def _headline_lines(part: StudyPart, trace: Trace) -> list[str]:
-    """Return the headline of a part and its assumptions as lines."""
+    """Return the headline of a part, its performance model and assumptions as lines.
+
+    A single policy gets a headline only if it says something.
+    """
     part_headline, lines = _part_headline(part, trace), []
     if part_headline and (len(part.study.allocators) > 1 or part_headline.verdict != "nothing"):
         lines += ["", *part_headline.lines()]
@@ -530,7 +541,7 @@ def _reading_lines(source: Source, end: str) -> list[str]:
 
 
 def _run_cells(one: FinishedRun) -> dict[str, str]:
-    """Return column title -> cell of one run."""
+    """Return column title -> cell of one run, for all columns of the table."""
     numbers = one.summary
     others = [
         f"{numbers[name]:,} {name}"
@@ -600,7 +611,7 @@ class RunWithSummary(NamedTuple):
 def headline_of(
     study: Study, trace: Trace, runs: Sequence[RunWithSummary], whole_study: Study | None = None
 ) -> Headline:
-    """Return the headline of a study.
+    """Return the headline of a study: which policy is better by how much, or why none is.
 
     Parameters
     ----------

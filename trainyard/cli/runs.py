@@ -63,7 +63,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def command_runs(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard runs``.
+    """Execute ``runs``: do one action on items of the library, and print its result.
 
     Raises
     ------
@@ -108,6 +108,7 @@ def _list_items(store: Store, words: list[str], args: argparse.Namespace) -> str
 
 
 def _item_cells(one: Item) -> tuple[str, ...]:
+    """Return the table row of an item: id, kind, runs kept, last use, name and tags."""
     used = datetime.fromtimestamp(one.used_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     return (
         one.id[:12],
@@ -120,7 +121,7 @@ def _item_cells(one: Item) -> tuple[str, ...]:
 
 
 def _show_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
-    """Return one item with its stored results, as text or JSON."""
+    """Return one item with the results stored for it, as text or JSON."""
     one = library.item(store, HERE, words[0])
     recipe = one.recipe()
     if args.json:
@@ -156,7 +157,7 @@ def _item_document(store: Store, item_id: str, recipe: library.Recipe) -> Any:
 
 
 def _item_text(store: Store, item_id: str, recipe: library.Recipe) -> str:
-    """Return the stored results of an item as text."""
+    """Return the stored results of an item as text; for a study a table of its runs."""
     if isinstance(recipe, Study | FromHere):
         return "\n".join(
             align_columns(
@@ -176,18 +177,21 @@ def _item_text(store: Store, item_id: str, recipe: library.Recipe) -> str:
 
 
 def _recall_sweep(store: Store, recipe: Sweep) -> SweepRun:
+    """Return a sweep with its stored results loaded; nothing is run."""
     run = SweepRun(recipe, store)
     run.recall()
     return run
 
 
 def _recall_backtest(store: Store, recipe: Check) -> BacktestRun:
+    """Return a backtest with its stored results loaded; nothing is run."""
     run = BacktestRun(recipe, store)
     run.recall()
     return run
 
 
 def _recall_plan(store: Store, recipe: SizeQuestion) -> PlanRun:
+    """Return a size search with its stored results loaded; nothing is run."""
     run = PlanRun(recipe, store)
     run.recall()
     return run
@@ -197,7 +201,7 @@ _TABLE_METRICS = tuple(metric for name, metric in COLUMNS.items() if name in lib
 
 
 def _run_rows(runs: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return one table row per stored run of an item."""
+    """Return the table row of each stored run: policy with seed, then the main metrics."""
     rows = runs.to_dict("records")
     return [
         (
@@ -213,7 +217,7 @@ def _format_value(value: float, unit: str) -> str:
 
 
 def _export_items(store: Store, words: list[str], args: argparse.Namespace) -> str:
-    """Write items to a zip file; return a sentence that names damaged results."""
+    """Write items to a zip file; return a sentence on its size and on damaged results."""
     out = Path(args.out or "trainyard-runs.zip")
     if out.suffix != ".zip":
         raise UsageError(f"{out}: the name must end in .zip.")
@@ -245,6 +249,7 @@ def _export_items(store: Store, words: list[str], args: argparse.Namespace) -> s
 
 
 def _import_files(store: Store, words: list[str], args: argparse.Namespace) -> str:
+    """Import exported files into the library; return one line or two per file."""
     del args
     return "\n".join(_import_file(store, Path(word)) for word in words)
 
@@ -292,7 +297,7 @@ def _name_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
 
 
 def _tag_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
-    """Set the tags of an item; return a sentence that lists them."""
+    """Replace the tags of an item by comma-separated ones; return a sentence that lists them."""
     del args
     one = library.item(store, HERE, words[0])
     tags = [" ".join(tag.split()) for text in words[1:] for tag in text.split(",") if tag.strip()]

@@ -40,7 +40,9 @@ _SUPPORTED: Final = frozenset(
 
 
 def command_totals(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard run --summary-only``.
+    """Execute ``run --summary-only``: print totals of each policy on the fast engine.
+
+    With --jobs-out, one Parquet file of jobs is written per policy.
 
     Raises
     ------
@@ -95,7 +97,7 @@ def _write_jobs_file(source: Path, trace: Trace, path: Path, run: LoopOutcome) -
 
 
 def _summary_line(row: dict[str, float]) -> str:
-    """Return the numbers of a run as one line of text."""
+    """Return jobs done, times, utilization, CPU time and memory of a run as one line."""
     times = ", ".join(
         f"{title} {duration(row[name])}"
         for title, name in (

@@ -115,7 +115,7 @@ def add_batch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command_sweep(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard sweep``.
+    """Execute ``sweep``: run all points that are not stored, and print a table or JSON.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def load_document(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _sweep_of_arguments(args: argparse.Namespace) -> Sweep:
-    """Return the sweep of a file, with --axis and --draw applied."""
+    """Return the sweep of the file, with its axes and draw replaced by --axis and --draw."""
     document = load_document(args)
     if args.axis:
         document["axes"] = [axis_from_text(text).to_json() for text in args.axis]
@@ -233,7 +233,7 @@ def find_resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T
 
 
 def check_duration(args: argparse.Namespace, store: Store, study: Study, runs: int) -> None:
-    """Print the estimated time; raise if it is long and --yes is missing.
+    """Print the estimated time of some runs; raise if it is long and --yes is missing.
 
     Raises
     ------
@@ -262,7 +262,10 @@ def check_duration(args: argparse.Namespace, store: Store, study: Study, runs: i
 def run_with_progress(
     run: ScenarioBatch, name: str, total: int | None, stream: TextIO = sys.stderr
 ) -> None:
-    """Run a batch to its end with progress on a terminal; an interrupt keeps finished runs."""
+    """Run a batch to its end with progress on a terminal; an interrupt keeps finished runs.
+
+    A batch that is complete is not run. An interrupt leaves it in state "cancelled".
+    """
     if run.complete:
         return
     run.start()
@@ -302,7 +305,7 @@ def raise_unless_done(run: ScenarioBatch, item_id: str, options: str = "") -> No
 
 
 def sweep_document(item_id: str, run: SweepRun, metric_name: str) -> dict[str, Any]:
-    """Return the state and results of a sweep as a JSON document."""
+    """Return state, results, changes against the baseline and failures of a sweep for JSON."""
     sweep, table = run.sweep, run.table()
     curves = tables.curves(table, sweep, metric_name)
     baseline = sweep.study.titles[sweep.study.baseline]
@@ -326,7 +329,7 @@ def sweep_document(item_id: str, run: SweepRun, metric_name: str) -> dict[str, A
 
 
 def _json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a frame as JSON values."""
+    """Return the rows of a frame as JSON values; NaN becomes None."""
     rows: list[dict[str, Any]] = plain(frame.astype(object).to_dict("records"))
     return rows
 
@@ -354,7 +357,7 @@ def sweep_text(item_id: str, run: SweepRun, metric_name: str) -> str:
 
 
 def _curve_lines(curves: pd.DataFrame, sweep: Sweep, unit: str, sign: str = "") -> list[str]:
-    """Return a table with a line per point and a column per policy."""
+    """Return a table as lines: one per point of the sweep, with a column per policy."""
     paths, policies = [axis.path for axis in sweep.axes], list(dict.fromkeys(curves["policy"]))
     lines = [(*paths, *policies)]
     for _, group in curves.groupby("point"):
@@ -373,7 +376,7 @@ def _curve_lines(curves: pd.DataFrame, sweep: Sweep, unit: str, sign: str = "") 
 
 
 def _curve_cell(row: Mapping[Any, Any], unit: str, sign: str) -> str:
-    """Return a value with its band and the number of failed runs."""
+    """Return a value as text, with its band (low .. high) and the number of failed runs."""
     value, low, high = (
         f"{sign if row[name] > 0 else ''}{with_unit(float(row[name]), unit)}"
         for name in ("value", "low", "high")
@@ -383,7 +386,7 @@ def _curve_cell(row: Mapping[Any, Any], unit: str, sign: str) -> str:
 
 
 def with_unit(value: float, unit: str) -> str:
-    """Return a number with its unit, see `sim.metrics.registry.Metric.unit`."""
+    """Return a number with its unit, see `sim.metrics.registry.Metric.unit`; "-" for NaN."""
     if math.isnan(value):
         return "-"
     return (

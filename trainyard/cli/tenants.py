@@ -109,7 +109,9 @@ def add_tenants(parser: argparse.ArgumentParser) -> None:
 
 
 def command_tenants(args: argparse.Namespace) -> None:
-    """Execute ``python -m trainyard tenants``.
+    """Execute ``tenants``: run each policy once, and print GPUs and waits of the tenants.
+
+    With --propose or --wait-target, print quotas instead.
 
     Raises
     ------
@@ -154,7 +156,7 @@ def command_tenants(args: argparse.Namespace) -> None:
 
 
 def _needed_quotas(args: argparse.Namespace, study: Study, trace: Trace) -> str:
-    """Return the quotas that meet --wait-target, as text or JSON."""
+    """Simulate to find the quotas that meet --wait-target; return them as text or JSON."""
     if len(study.allocators) != 1:
         raise UsageError("--wait-target plans quotas under one policy: give --policy once.")
 
@@ -199,7 +201,7 @@ def _needed_quotas(args: argparse.Namespace, study: Study, trace: Trace) -> str:
 
 
 def _read_quotas(given: str | None) -> tuple[Quota, ...]:
-    """Return the quotas of --quotas, from its text or a file; () without it."""
+    """Return the quotas in the text or file of --quotas; () without it; raise if it has none."""
     if given is None:
         return ()
     path = Path(given)
@@ -217,7 +219,7 @@ def _json_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _report_lines(title: str, report: TenantReport) -> list[str]:
-    """Return the report of a policy as a table with a title."""
+    """Return a blank line, a heading with Jain's index, and one table line per tenant."""
     rows = [_HEAD, *map(_team_cells, report.table.to_dict("records"))]
     jain = MISSING if math.isnan(report.jain) else f"{report.jain:.3f}"
     return ["", f"{title}: Jain's index of used / deserved {jain}", *align_columns(rows)]
@@ -243,6 +245,7 @@ def _team_cells(row: dict[Any, Any]) -> tuple[str, ...]:
 
 
 def _wait_text(value: float) -> str:
+    """Return a duration as text; "never" if infinite, a dash for NaN."""
     if math.isinf(value):
         return "never"
     return MISSING if math.isnan(value) else duration(value)

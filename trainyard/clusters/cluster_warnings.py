@@ -28,7 +28,7 @@ MAX_SHARE: Final = 0.05
 
 @lru_cache(maxsize=8)
 def concurrency_doubt(trace: Trace, cluster: Cluster) -> str:
-    """Return a doubt if the recorded schedule used more GPUs than the cluster has, else "".
+    """Return a sentence if the recorded schedule used more GPUs than the cluster has, else "".
 
     Without recorded starts there is no doubt.
     """
@@ -45,7 +45,7 @@ def concurrency_doubt(trace: Trace, cluster: Cluster) -> str:
 
 
 def unplaceable_doubt(trace: Trace, unschedulable: NDArray[np.bool_]) -> str:
-    """Return a doubt if unschedulable jobs have over `MAX_SHARE` of all GPU time, else "".
+    """Return a sentence if unschedulable jobs hold over `MAX_SHARE` of GPU time, else "".
 
     Parameters
     ----------
@@ -100,7 +100,10 @@ def shares_without_speed(trace: Trace, cluster: Cluster) -> Mapping[str, float]:
 
 
 def unknown_speed_doubt(trace: Trace, cluster: Cluster) -> str:
-    """Return a doubt if `shares_without_speed` finds GPU types, else ""."""
+    """Return a sentence if much GPU time was recorded on types of unknown speed, else "".
+
+    See `shares_without_speed`.
+    """
     shares = shares_without_speed(trace, cluster)
     if not shares:
         return ""

@@ -21,6 +21,8 @@ def add_gpu_types(
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Return nodes with GPU types from ``gres.conf``, and notes; types already given stay.
 
+    A node gets types only if the number of GPUs agrees, or there is a single type.
+
     Parameters
     ----------
     nodes : mapping

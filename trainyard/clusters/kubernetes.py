@@ -46,7 +46,7 @@ def is_node_yaml(text: str) -> bool:
 
 
 def parse_node_yaml(text: str, name: str) -> dict[str, Any]:
-    """Return the nodes of YAML documents, each a List or a Node, as one List.
+    """Return the nodes of YAML documents, each a List or a Node, as {"kind": "List", "items"}.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def parse_node_yaml(text: str, name: str) -> dict[str, Any]:
 
 
 def _check_yaml_events(text: str, name: str) -> None:
-    """Raise for aliases and deep nesting before loading; they can exhaust memory."""
+    """Raise for aliases and deep nesting in YAML before it is loaded; they can exhaust memory."""
     depth = 0
     for event in yaml.parse(text, yaml.CSafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
@@ -89,7 +89,7 @@ def _check_yaml_events(text: str, name: str) -> None:
 
 
 def is_node_list(data: Mapping[str, Any]) -> bool:
-    """Return True if a document is a list of nodes, or one node."""
+    """Return True if a document is a node, or a list with a node as its first item."""
     items = data.get("items")
     first = items[0] if isinstance(items, list) and items else data
     return isinstance(first, Mapping) and first.get("kind") == "Node"
@@ -164,13 +164,13 @@ def _cloud_instance(node: Mapping[str, Any]) -> Instance | None:
 
 
 def _kind_text(item: Any) -> str:
-    """Return the kind of a Kubernetes object for a message."""
+    """Return "a " and the kind of a Kubernetes object, or "something else", for messages."""
     kind = item.get("kind") if isinstance(item, Mapping) else None
     return f"a {str(kind)[:40]}" if kind else "something else"
 
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
-    """Return True if a node is ready and not cordoned."""
+    """Return True if a node is not cordoned and no condition says that it is not ready."""
     if _sub_mapping(node, "spec").get("unschedulable") is True:
         return False
     conditions = _sub_mapping(node, "status").get("conditions", ())
@@ -181,7 +181,10 @@ def _is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def _node_machines(node: Mapping[str, Any], where: str) -> tuple[list[Machine], bool]:
-    """Return one machine per GPU type of a node, and whether its GPUs are shared."""
+    """Return one machine per GPU type of a node, and whether its GPUs are time-shared.
+
+    Cores and memory are divided in proportion to the GPUs.
+    """
     metadata = _sub_mapping(node, "metadata")
     labels, allocatable = (
         _sub_mapping(metadata, "labels"),
@@ -228,7 +231,7 @@ def _sub_mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _parse_quantity(value: Any, where: str) -> float:
-    """Return a Kubernetes quantity such as 127500m as a number."""
+    """Return a Kubernetes quantity such as 127500m as a number; raise if invalid."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]{0,2})", str(value))
     if match is None or match[2] not in _UNITS:
         raise ClusterError(

@@ -151,7 +151,7 @@ def type_table(cluster: Cluster) -> pd.DataFrame:
 
 
 def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Cluster) -> Cluster:
-    """Return the cluster of two edited tables.
+    """Return the cluster of two edited tables, named "(edited)" unless it is unchanged.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def cluster_from_tables(groups: pd.DataFrame, types: pd.DataFrame, before: Clust
 
 
 def cluster_presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
-    """Return presets: fitted to the trace, from the samples, and a large uniform cluster."""
+    """Return presets: fitted to the trace, if given, of each sample, and one of 128 H100."""
     choices = []
     for name, sample in SAMPLES.items():
         cluster = load_source(TraceSpec(f"sample:{name}")).cluster
@@ -221,7 +221,7 @@ def cluster_presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
 
 
 def read_cluster(path: Path, epoch: str = "") -> ImportedCluster:
-    """Read a cluster from a path, see `import_cluster`.
+    """Read a cluster file from a path, see `import_cluster`; raise for unknown GPU types.
 
     For ``slurm.conf``, included files and the ``gres.conf`` in its folder are read too.
 
@@ -300,7 +300,7 @@ def import_cluster(
 
 
 def _read_json(data: dict[str, Any], name: str, *, include_down: bool) -> ImportedCluster:
-    """Read a cluster from JSON of Slurm, of Kubernetes or of Trainyard."""
+    """Read a cluster from JSON of Slurm, Kubernetes or Trainyard, also within a scenario."""
     if isinstance(data.get("nodes"), list):
         return read_slurm_json(data, name, include_down=include_down)
     if is_node_list(data):
@@ -310,7 +310,7 @@ def _read_json(data: dict[str, Any], name: str, *, include_down: bool) -> Import
 
 
 def cluster_totals(cluster: Cluster) -> ClusterTotals:
-    """Return nodes, GPUs, price and node groups of a cluster."""
+    """Return numbers of nodes and GPUs, price and a text per node group of a cluster."""
     speeds = {kind.name: kind.speed for kind in cluster.types}
     weighted = sum(
         group.count * group.gpus * speeds.get(group.gpu_type, 1.0) for group in cluster.groups
@@ -367,7 +367,7 @@ class UnschedulableJobs(NamedTuple):
     doubts: tuple[str, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
-        """Return the sentences that warn about these jobs before a run."""
+        """Return sentences on these jobs, on GPU types and on doubts, as warnings before a run."""
         sentences = [
             f"{plural(jobs, 'job')} can never start: even the empty cluster has no room for"
             f" {_OBSTACLE_TEXTS[obstacle]}."
@@ -393,7 +393,7 @@ class UnschedulableJobs(NamedTuple):
 def find_unschedulable_jobs(
     trace: Trace, cluster: Cluster, perf: PerfSpec | None = None
 ) -> UnschedulableJobs:
-    """Return the jobs that even the empty cluster cannot hold.
+    """Return counts, mask and first rows of jobs that even the empty cluster cannot hold.
 
     Parameters
     ----------
@@ -481,7 +481,7 @@ def describe_absent_types(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
 
 
 def _describe_types_without_speed(trace: Trace, cluster: Cluster) -> tuple[str, ...]:
-    """Return a sentence on recorded GPU types of unknown speed, () if there are none."""
+    """Return a sentence on recorded GPU types of unknown speed and not in the cluster, or ()."""
     recorded = trace.texts("gpu_type")
     without_speed = {
         str(kind): int((recorded.codes == code).sum())
@@ -556,9 +556,13 @@ def _is_empty(value: Any) -> bool:
 
 
 def _parse_group(row: Mapping[str, Any], where: str) -> NodeGroup:
-    """Return the node group of a row of the edited table; `where` names it in messages."""
+    """Return the node group of a row of the edited table; raise for an invalid cell.
+
+    `where` names the row in messages.
+    """
 
     def parse_integer(column: str, what: str) -> int:
+        """Return a cell as a whole number, 0 if empty; raise if it is a fraction."""
         value = 0.0 if _is_empty(row[column]) else _parse_number(row[column], f"{where}: {what}")
         if value != int(value):
             raise ClusterError(f"{where} of the cluster: {what} is {value:g}; use a whole number.")
@@ -590,7 +594,10 @@ def _parse_group(row: Mapping[str, Any], where: str) -> NodeGroup:
 
 
 def _keep_hidden_fields(group: NodeGroup, before: Cluster) -> NodeGroup:
-    """Return a group with the fields outside the table from the earlier group of its name."""
+    """Return a group with fields that the table lacks, from the earlier group of its name.
+
+    Host names stay only if the number of nodes is unchanged.
+    """
     earlier = next((other for other in before.groups if other.name == group.name), None)
     if earlier is None:
         return group
@@ -606,13 +613,13 @@ def _keep_hidden_fields(group: NodeGroup, before: Cluster) -> NodeGroup:
 
 
 def _split_names(cell: Any) -> tuple[str, ...]:
-    """Return the distinct names in a comma-separated cell."""
+    """Return the distinct names in a comma-separated cell, in order; () if it is empty."""
     parts: Sequence[str] = () if _is_empty(cell) else str(cell).split(",")
     return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
 def _parse_number(value: Any, what: str) -> float:
-    """Return a cell as a non-negative number; `what` names it in messages."""
+    """Return a cell as a number of at least 0, or raise; `what` names it in messages."""
     try:
         number = math.nan if _is_empty(value) else float(value)
     except (TypeError, ValueError, OverflowError) as error:

@@ -141,7 +141,7 @@ def open_machine_table(content: bytes, name: str) -> Content:
 def read_node_table(opened: Content) -> ImportedCluster | None:
     """Read a table with a row per node, or per kind of node; None for other tables.
 
-    A table of kinds has a column ``nodes``.
+    A table of kinds has a column ``nodes``; rows with 0 nodes are left out.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def _machine_wording(sentence: str) -> str:
 def group_machines(
     machines: Iterable[Machine], name: str, notes: Iterable[str] = (), *, keep_names: bool = False
 ) -> ImportedCluster:
-    """Return the cluster of some machines; equal machines become one node group.
+    """Return a cluster of machines, with notes; equal machines become one node group.
 
     With `keep_names`, nodes keep the names of the machines if these are unique.
 
@@ -256,7 +256,7 @@ def group_machines(
 
 
 def _known_types(names: Iterable[str]) -> tuple[tuple[GpuType, ...], list[str]]:
-    """Return the GPU types that are in the catalog, and notes on their speeds."""
+    """Return the GPU types that are in the catalog, and notes on guessed or borrowed speeds."""
     types, notes = [], []
     for name in names:
         if (entry := find_catalog_type(name)) is None:
@@ -271,7 +271,7 @@ def _known_types(names: Iterable[str]) -> tuple[tuple[GpuType, ...], list[str]]:
 
 
 def _common_prefix(names: list[str]) -> str:
-    """Return the common prefix of host names, without a trailing number."""
+    """Return the common prefix of names, without digits and separators at its end."""
     first, last = min(names), max(names)
     length = next(
         (index for index, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
@@ -281,7 +281,7 @@ def _common_prefix(names: list[str]) -> str:
 
 
 def _unique_name(name: str, used: list[str]) -> str:
-    """Return a name, with a number appended if it is already used."""
+    """Return a name, with a number appended if it is used already; "" stays."""
     return next(
         candidate
         for number in range(1, len(used) + 2)
@@ -290,9 +290,13 @@ def _unique_name(name: str, used: list[str]) -> str:
 
 
 def _parse_machine(row: Mapping[str, str], columns: Mapping[str, str], where: str) -> Machine:
-    """Return the machine of a table row; `where` names the row in messages."""
+    """Return the machine of a table row, completed by its cloud instance; raise if invalid.
+
+    `columns`: key of `_COLUMNS` -> column of the table. `where` names the row in messages.
+    """
 
     def parse_number(key: str, default: float) -> float:
+        """Return a cell in the unit of `Machine`; `default` if empty, an error if invalid."""
         text = _cell_text(row, key)
         if not text:
             return default
@@ -304,6 +308,7 @@ def _parse_machine(row: Mapping[str, str], columns: Mapping[str, str], where: st
         return value * _UNIT_FACTORS.get(column, 1.0)
 
     def parse_integer(key: str, default: int) -> int:
+        """Return a cell as a whole number; `default` if empty, an error if it is a fraction."""
         value = parse_number(key, default)
         if value != int(value):
             raise ClusterError(
@@ -344,7 +349,7 @@ def _parse_machine(row: Mapping[str, str], columns: Mapping[str, str], where: st
 
 
 def _cell_text(row: Mapping[str, str], key: str) -> str:
-    """Return a cell as text, "" if it is missing."""
+    """Return the text of a cell; "" if it is missing or a word such as "nan" or "null"."""
     text = row.get(key, "")
     return "" if text.lower() in ("nan", "none", "null", "<na>") else text
 
@@ -384,7 +389,7 @@ def is_slurm(text: str) -> bool:
 def read_slurm(
     text: str, name: str, *, include_down: bool = False, gres: str = ""
 ) -> ImportedCluster:
-    """Read nodes from ``slurm.conf`` or the output of ``scontrol show node``.
+    """Read nodes from ``slurm.conf`` or the output of ``scontrol show node``, with partitions.
 
     Parameters
     ----------
@@ -520,13 +525,13 @@ def read_slurm_json(
 
 
 def _split_node_blocks(text: str) -> Iterator[str]:
-    """Return one line per node from the output of ``scontrol show node``."""
+    """Return an iterator over nodes, one line each, from ``scontrol show node``."""
     blocks = re.split(r"^(?=\s*NodeName=)", text, flags=re.MULTILINE)
     return (" ".join(block.split()) for block in blocks if "NodeName=" in block)
 
 
 def _split_conf_lines(text: str) -> Iterator[str]:
-    """Return the logical lines of ``slurm.conf``, without comments."""
+    """Return an iterator over the logical lines of ``slurm.conf``, without comments."""
     joined = re.sub(r"\\\r?\n", " ", text)
     return (line for raw in joined.splitlines() if (line := re.split(r"(?<!\\)#", raw)[0].strip()))
 
@@ -561,7 +566,7 @@ def _check_host_count(host_count: int, name: str) -> int:
 def _hosts_by_partition(
     records: Iterable[NodeFields], hosts: list[str], name: str
 ) -> dict[str, set[str]]:
-    """Return partition -> its hosts."""
+    """Return partition -> its hosts; ALL, node sets and PartitionName=DEFAULT are resolved."""
     by_partition: dict[str, set[str]] = {}
     node_sets: dict[str, set[str]] = {}
     default: NodeFields = {}
@@ -584,7 +589,7 @@ def _hosts_by_partition(
 def _node_machines(
     host: str, fields: NodeFields, parts: tuple[str, ...], name: str
 ) -> list[Machine]:
-    """Return the machine of a host, or one machine per GPU type.
+    """Return one machine of a host per GPU type, or one without GPUs; [] in state FUTURE.
 
     Several machines share the cores and memory of the host in proportion to their GPUs.
     """
@@ -621,7 +626,10 @@ def _node_machines(
 
 
 def _parse_gpus(gres: str) -> dict[str, int]:
-    """Return GPU type -> number from a list such as ``gpu:a100:4(S:0-1),nvme:1``."""
+    """Return GPU type -> number from a list such as ``gpu:a100:4(S:0-1),nvme:1``.
+
+    A total without a type is dropped if there are typed counts.
+    """
     counts: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", gres).split(","):
         kind, *rest = part.strip().split(":")
@@ -638,7 +646,7 @@ def _parse_gpus(gres: str) -> dict[str, int]:
 
 
 def _node_features(fields: NodeFields) -> tuple[str, ...]:
-    """Return the features of a node, the active ones if listed."""
+    """Return the features of a node, sorted; the active ones if they are listed."""
     for key in ("activefeatures", "availablefeatures", "features", "feature"):
         if text := fields.get(key, ""):
             return tuple(sorted({part for part in text.split(",") if part not in ("", "(null)")}))
@@ -646,7 +654,7 @@ def _node_features(fields: NodeFields) -> tuple[str, ...]:
 
 
 def _parse_other_gres(gres: str) -> dict[str, int]:
-    """Return resource -> number, except GPUs; a type is part of the name."""
+    """Return countable resource -> number, without GPUs; a type is part of the name."""
     counts: dict[str, int] = {}
     for part in re.sub(r"\([^)]*\)", "", gres).split(","):
         *words, last = part.strip().lower().split(":")
@@ -658,7 +666,7 @@ def _parse_other_gres(gres: str) -> dict[str, int]:
 
 
 def _node_cpus(fields: NodeFields, host: str, name: str) -> float:
-    """Return the CPUs of a node, from their number or from sockets, cores and threads."""
+    """Return the CPUs of a node: their number, else sockets x cores x threads; 0 if unknown."""
     cpus = _number_field(fields, "cputot", host, name) or _number_field(fields, "cpus", host, name)
     if cpus:
         return cpus
@@ -672,7 +680,7 @@ def _node_cpus(fields: NodeFields, host: str, name: str) -> float:
 
 
 def _number_field(fields: NodeFields, key: str, host: str, name: str) -> float:
-    """Return the number in a field, 0 if it is missing."""
+    """Return the number in a field; 0 if it is missing, an error if it is invalid."""
     text = fields.get(key, "")
     if not text:
         return 0.0
@@ -687,7 +695,7 @@ def _is_in_state(fields: NodeFields, states: Iterable[str]) -> bool:
 
 
 def _is_down(fields: NodeFields) -> bool:
-    """Return True if the state of a node prevents jobs."""
+    """Return True if one of a node's states begins with one of `_DOWN_STATES`."""
     states = re.split(r"[+ ]", fields.get("state", "").upper())
     return any(state.startswith(_DOWN_STATES) for state in states)
 
@@ -695,7 +703,7 @@ def _is_down(fields: NodeFields) -> bool:
 def _working_nodes(
     nodes: Mapping[str, NodeFields], name: str, *, include_down: bool
 ) -> dict[str, NodeFields]:
-    """Return the nodes that run jobs, with `include_down` all nodes."""
+    """Return the nodes that are not down, or all with `include_down`; raise if none remains."""
     working = {
         host: fields for host, fields in nodes.items() if include_down or not _is_down(fields)
     }
@@ -708,7 +716,7 @@ def _working_nodes(
 
 
 def _state_notes(nodes: Mapping[str, NodeFields], *, include_down: bool) -> list[str]:
-    """Return notes on nodes that are left out, down, or split by GPU type."""
+    """Return sentences on nodes in state FUTURE, nodes down, and nodes split by GPU type."""
     future = sum(_is_in_state(fields, _FUTURE_STATES) for fields in nodes.values())
     down = sum(map(_is_down, nodes.values()))
     mixed = sum(len(_parse_gpus(fields.get("gres", ""))) > 1 for fields in nodes.values())

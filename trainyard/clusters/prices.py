@@ -52,7 +52,7 @@ notebooks/figures/motivation and utils.py.
 
 
 def apply_price_list(cluster: Cluster, prices: PriceList) -> Cluster:
-    """Return the cluster with the prices of a list.
+    """Return the cluster with the prices of a list; the same object if none changes.
 
     GPU types outside the list keep their prices, and node groups their node prices.
     """
@@ -75,7 +75,7 @@ def find_catalog_type(name: str) -> GpuType | None:
 
 
 def speed_source(kind: GpuType) -> str:
-    """Return the source of a GPU type's speed as text; `ENTERED` = entered by the user."""
+    """Return the source of a GPU type's speed: the catalog's, "guessed: ..." or `ENTERED`."""
     entry = find_gpu(kind.name)
     if entry is None or entry.speed is None:
         return ENTERED if kind.speed != 1.0 else f"guessed: {_NO_SOURCE}, assumed as fast as a V100"
@@ -95,7 +95,7 @@ def types_with_guessed_speed(cluster: Cluster) -> tuple[GpuType, ...]:
 
 
 def price_source(kind: GpuType) -> str:
-    """Return the source of a GPU type's price as text; `ENTERED` = entered by the user."""
+    """Return the source of a GPU type's price: catalog, price list, `ENTERED` or "not known"."""
     entry, price = find_catalog_type(kind.name), kind.price_per_gpu_hour
     if entry is not None and price and price == entry.price_per_gpu_hour:
         return _CATALOG_PRICE_SOURCES[entry.name]
@@ -108,7 +108,7 @@ def price_source(kind: GpuType) -> str:
 
 
 def types_without_own_price(cluster: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the GPU types with a default price, and those without a price.
+    """Return the names of GPU types with a default price, and of those without a price.
 
     Only types of node groups without a node price count.
     """

@@ -78,7 +78,7 @@ class FileGroups(NamedTuple):
 def classify_files(
     files: Mapping[str, bytes], max_bytes: int = MAX_UPLOAD_BYTES
 ) -> list[DroppedFile]:
-    """Return the kind of each file, recognized by content.
+    """Return each dropped file with its kind, by content; tables of one trace are packed.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def select_contents(drops: Iterable[DroppedFile], kind: FileKind) -> dict[str, A
 
 
 def read_machines(name: str, content: bytes, epoch: str = "") -> ImportedCluster | None:
-    """Return the cluster that a file describes; None if it is a trace or describes no machines.
+    """Return the cluster that a file describes; None for traces and for unreadable files.
 
     Parameters
     ----------
@@ -167,7 +167,10 @@ def read_cluster_files(files: Mapping[str, bytes], epoch: str = "") -> ImportedC
 
 
 def _combine_clusters(by_name: Mapping[str, ImportedCluster]) -> ImportedCluster | None:
-    """Return the only cluster, or listed nodes assigned to the virtual clusters of another file."""
+    """Return the only cluster, or nodes assigned to the virtual clusters of another file.
+
+    None without a cluster; raises an error for other combinations.
+    """
     if len(by_name) < 2:
         return next(iter(by_name.values()), None)
     sizes, *others = sorted(by_name.values(), key=has_sizes_only, reverse=True)
@@ -180,7 +183,7 @@ def _combine_clusters(by_name: Mapping[str, ImportedCluster]) -> ImportedCluster
 
 
 def _find_machines(name: str, data: bytes) -> ImportedCluster | None:
-    """Return the cluster that a file of limited size describes, or None."""
+    """Return the cluster that a file describes; None for other and for large files."""
     return read_machines(name, data) if len(data) <= MAX_CLUSTER_BYTES else None
 
 
@@ -263,7 +266,10 @@ def _pack_trace(names: tuple[str, ...], files: Mapping[str, bytes]) -> DroppedFi
 
 
 def _join_tables(opened: dict[str, list[Content]], groups: FileGroups) -> None:
-    """Group files that are tables of one trace; refuse tables that occur twice."""
+    """Add files that are tables of one trace to `groups`; refuse tables that occur twice.
+
+    Refused files are removed from `opened`.
+    """
     single = {name: contents[0] for name, contents in opened.items() if len(contents) == 1}
     for recipe in shipped_recipes():
         if not recipe.tables:
@@ -283,7 +289,7 @@ def _join_tables(opened: dict[str, list[Content]], groups: FileGroups) -> None:
 
 
 def _is_readable_trace(name: str, opened: list[Content]) -> bool:
-    """Return True if a file is a trace that can be read without questions.
+    """Return True if a file is a trace of a known format or with all columns recognized.
 
     Raises
     ------

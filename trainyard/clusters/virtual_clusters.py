@@ -43,7 +43,7 @@ GPUS_PER_NODE: Final = "gpus_per_node"
 
 
 def import_virtual_clusters(opened: Content, epoch: str) -> ImportedCluster:
-    """Read a table of virtual clusters, with its assumptions and open question.
+    """Read a table of virtual clusters, with a note on assumed nodes and an open question.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def import_virtual_clusters(opened: Content, epoch: str) -> ImportedCluster:
 
 
 def set_node_gpus(cluster: Cluster, gpus: int, gpu_type: str = "") -> Cluster:
-    """Return the cluster with another number of GPUs per node; type "" = unchanged."""
+    """Return the cluster with other GPUs in every node; type "" = unchanged."""
     groups = tuple(
         replace(group, gpus=gpus, gpu_type=gpu_type or group.gpu_type) for group in cluster.groups
     )
@@ -189,7 +189,7 @@ def read_virtual_clusters(opened: Content, epoch: str) -> Cluster:
 
 
 def is_virtual_cluster_header(names: Sequence[str]) -> bool:
-    """Return True if two columns are named as a virtual cluster and its nodes."""
+    """Return True if the header has two columns: a virtual cluster and its nodes."""
     if len(names) != 2:
         return False
     first, second = names
@@ -199,7 +199,7 @@ def is_virtual_cluster_header(names: Sequence[str]) -> bool:
 
 
 def _read_fixed_sizes(table: pd.DataFrame, name: str) -> Cluster:
-    """Return the cluster of a table of virtual clusters and their nodes."""
+    """Return the cluster of a table of virtual clusters and nodes; raise for an invalid row."""
     if table.shape[1] < 2:
         raise ClusterError(
             f"{name}: the table needs two columns: the virtual cluster and its nodes."
@@ -227,7 +227,10 @@ def _read_fixed_sizes(table: pd.DataFrame, name: str) -> Cluster:
 
 
 def _read_daily_sizes(table: pd.DataFrame, epoch: str, name: str) -> Cluster:
-    """Return the cluster of a table of GPUs per day; days become dated changes."""
+    """Return the cluster of a table of GPUs per day; changes from day to day are dated.
+
+    Each virtual cluster has the nodes of its largest day.
+    """
     dates = clean_text(table["date"])
     days = parse_iso_times(dates.where(~dates.str.contains(OFFSET))).dt.tz_localize(None)
     homes = [str(column) for column in table.columns if column not in ("date", "total")]
@@ -302,7 +305,7 @@ def _node_changes(
 
 
 def _node_group(count: int, home: str) -> NodeGroup:
-    """Return the nodes of one virtual cluster."""
+    """Return the nodes of one virtual cluster, of 8 V100 each; raise if there are too many."""
     if count > MAX_NODES:
         raise ClusterError(
             f"{home or 'The file'} has {count:,} nodes, more than the limit of {MAX_NODES:,}. Leave"

@@ -26,7 +26,7 @@ class ExportRun(NamedTuple):
 
     @classmethod
     def from_entry(cls, entry: StoredResult) -> ExportRun:
-        """Return a run that is kept."""
+        """Return the run of a stored result."""
         scenario = Scenario.from_json(entry.scenario)
         return cls(scenario, entry.key, entry.summary, entry.remarks)
 
@@ -34,7 +34,7 @@ class ExportRun(NamedTuple):
 def caveats(
     trace: Trace, before: Sequence[ExportRun], after: Sequence[ExportRun], past: Past | None
 ) -> list[str]:
-    """Return the comments for the top of a patch.
+    """Return the comments for the top of a patch: runs, jobs, changes, spread and backtest.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def _short_keys(runs: Sequence[ExportRun]) -> str:
 def _change_sentence(
     name: str, figure: str, before: Sequence[ExportRun], after: Sequence[ExportRun]
 ) -> str:
-    """Return the mean of a metric before and after, with the range over repeats."""
+    """Return a metric's mean before and after, and the range of its change by repeat."""
     said = f"{name}: {_mean_text(figure, before)} -> {_mean_text(figure, after)}"
     changes = [
         float(new.summary[figure]) - float(old.summary[figure])
@@ -113,7 +113,7 @@ def _signed_duration(seconds: float) -> str:
 
 
 def _mean_text(figure: str, runs: Sequence[ExportRun]) -> str:
-    """Return the mean of a metric over runs, with the range if there are several."""
+    """Return the mean of a duration over runs as text, with the range if there are several."""
     values = [float(one.summary[figure]) for one in runs]
     if any(math.isnan(value) for value in values):
         return "unknown, as no job finished"

@@ -60,7 +60,10 @@ def _key(one: Manifest) -> tuple[str, str, str]:
 
 
 def _changed_object(old: Manifest | None, new: Manifest) -> str:
-    """Return a new or changed object with its changes as comments, "" without changes."""
+    """Return the YAML of a new or changed object after its changes as comments; "" if equal.
+
+    Settings of Kueue's controller are comments as a whole.
+    """
     lines = ["New."] if old is None else list(_field_changes(old, new))
     if not lines:
         return ""
@@ -71,7 +74,7 @@ def _changed_object(old: Manifest | None, new: Manifest) -> str:
 
 
 def _removal_comment(one: Manifest) -> str:
-    """Return the comment on an object that the new configuration no longer has."""
+    """Return the comment on a removed object, with the command that deletes it."""
     if one.kind == _SETTINGS:
         return f"Not in the new configuration: the {_SETTINGS}. {_WHERE_SETTINGS}"
     space = f" -n {one.namespace}" if one.namespace else ""
@@ -87,7 +90,7 @@ def _comment_out(text: str) -> str:
 
 
 def _field_changes(old: Manifest, new: Manifest) -> Iterator[str]:
-    """Yield "path: old -> new" for each field that differs."""
+    """Yield "path: old -> new" for each field that differs; server fields are skipped."""
     was, now = (
         {
             path: value

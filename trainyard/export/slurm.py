@@ -39,7 +39,7 @@ _WEIGHTS: Final = tuple(
 
 
 def nearest(after: Spec, before: Spec) -> tuple[str, Spec | None]:
-    """Return the setting of Slurm nearest to a policy that Slurm does not have.
+    """Return a sentence on the Slurm setting nearest to another policy, and that setting.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def nearest(after: Spec, before: Spec) -> tuple[str, Spec | None]:
 
 
 def _order_by_submission(before: Spec) -> Spec:
-    """Return Slurm with priority/basic, which orders jobs by submission."""
+    """Return Slurm with priority/basic, which orders jobs by submission; unchanged if set."""
     if not read_conf(conf_text(before)).by_priority:
         return before
     return with_values(before, {"conf": _set_line(_text_parameter(before, "conf"), _BASIC)})
@@ -86,28 +86,29 @@ def _plan_few_jobs(before: Spec) -> Spec:
 
 
 def _order_by_size(before: Spec) -> Spec:
-    """Return Slurm with small jobs first above all other weights."""
+    """Return Slurm with a weight that puts small jobs first above all other weights."""
     weight = _dominant_weight(before, "PriorityWeightJobSize")
     return _with_weights(before, {"favor_small": True, "weight_size": weight})
 
 
 def _order_by_usage(before: Spec) -> Spec:
-    """Return Slurm with fair share above all other weights."""
+    """Return Slurm with fair share of a 1 h half-life above all other weights."""
     weight = _dominant_weight(before, "PriorityWeightFairshare")
     return _with_weights(before, {"half_life_h": 1.0, "weight_fairshare": weight})
 
 
 def _with_weights(before: Spec, values: dict[str, object]) -> Spec:
-    """Return Slurm with weights, and with the multifactor priority that uses them."""
+    """Return Slurm with these parameters, and with multifactor priority if it lacks it."""
     if not read_conf(conf_text(before)).by_priority:
         values = values | {"conf": _set_line(_text_parameter(before, "conf"), _MULTIFACTOR)}
     return with_values(before, values)
 
 
 def _dominant_weight(before: Spec, own: str) -> int:
-    """Return a weight that exceeds all others of a configuration.
+    """Return 20 times the sum of the other weights, from 20,000 to 4e9.
 
-    It never equals a default, because a default parameter does not override the file.
+    `own` = the weight to set. The result never equals a default, because a default parameter does
+    not override the file.
     """
     conf = read_conf(conf_text(before))
     others = sum(conf.number(key, 0) for key in _WEIGHTS if key != own)
@@ -194,12 +195,14 @@ def _command_lines(to_run: Sequence[Command]) -> Iterator[str]:
 
 
 def _associations(spec: Spec) -> Associations:
-    """Return the accounts and qualities of service of a policy."""
+    """Return the accounts and qualities of service in the parameters of a policy."""
     return read_associations(_text_parameter(spec, "accounts"), _text_parameter(spec, "qos"))
 
 
 def apply_patch(before: Spec, patch: str) -> Spec:
-    """Return a policy with a patch applied to its files: lines replaced or deleted, commands run.
+    """Return the policy after a patch: lines of slurm.conf replaced or deleted, commands run.
+
+    `sacctmgr` commands in the patch become part of the parameter "accounts".
 
     Parameters that override the file are written into it first.
     """
@@ -216,7 +219,7 @@ def apply_patch(before: Spec, patch: str) -> Spec:
 
 
 def _is_same_configuration(one: Spec, other: Spec) -> bool:
-    """Return True if the files of two policies are equal, nodes and partitions in any order."""
+    """Return True if slurm.conf and accounts are equal, nodes and partitions in any order."""
     first, second = (
         replace(
             config,
@@ -231,7 +234,7 @@ def _is_same_configuration(one: Spec, other: Spec) -> bool:
 
 
 def conf_text(spec: Spec) -> str:
-    """Return the ``slurm.conf`` of a policy, with the parameters that override it."""
+    """Return the ``slurm.conf`` of a policy, with parameters that override it written into it."""
     conf, given = _text_parameter(spec, "conf"), dict(spec.params)
     own = {
         key: _conf_value(name, given[name])
@@ -258,7 +261,7 @@ def _text_parameter(spec: Spec, name: str) -> str:
 
 
 def _conf_value(name: str, value: object) -> str:
-    """Return a parameter in the syntax of ``slurm.conf``."""
+    """Return a parameter's value as in ``slurm.conf``: YES, minutes, days-hh:mm:ss, number."""
     if name == "favor_small":
         return "YES" if value else "NO"
     if name == "backfill":
@@ -274,7 +277,7 @@ def _conf_value(name: str, value: object) -> str:
 
 
 def _merge_options(options: str, new: Mapping[str, str]) -> str:
-    """Return a list of options with new values replaced in place or appended."""
+    """Return comma-separated options with new values replaced in place or appended."""
     left, parts = dict(new), []
     for part in options.split(","):
         key = part.partition("=")[0].strip()
@@ -287,7 +290,10 @@ def _merge_options(options: str, new: Mapping[str, str]) -> str:
 
 
 def _lines_by_key(conf: str) -> dict[str, tuple[int, str]]:
-    """Return key -> (line number, text) of a ``slurm.conf``, the last line of each key."""
+    """Return key -> (line number, text) of a ``slurm.conf``, the last line of each key.
+
+    Repeated node, partition and include lines have their text as key.
+    """
     named = [(_line_key(line.text), line) for line in logical_lines(conf)]
     times = Counter(key for key, _ in named)
     return {
@@ -300,13 +306,13 @@ def _lines_by_key(conf: str) -> dict[str, tuple[int, str]]:
 
 
 def _line_key(text: str) -> str:
-    """Return the setting that a line sets; of nodes and partitions with the name."""
+    """Return the key of a line in lower case; for nodes and partitions with the name."""
     first = text.split(maxsplit=1)[0].lower()
     return first if first.startswith(_PARTS) else text.partition("=")[0].strip().lower()
 
 
 def _set_line(conf: str, text: str) -> str:
-    """Return a ``slurm.conf`` with a line set: replaced in place, or inserted.
+    """Return a ``slurm.conf`` with a line set: replaced by key, or inserted.
 
     A new line is inserted after the last of its kind, or before nodes and partitions.
     """
@@ -338,7 +344,7 @@ def _logical_line_end(raw: Sequence[str], first: int) -> int:
 
 
 def load(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
-    """Return the expected change of the backfill depth that sdiag reports.
+    """Return one comment: test with sdiag, and the expected change of backfill depth if known.
 
     Parameters
     ----------
@@ -360,7 +366,10 @@ def load(before: Sequence[ExportRun], after: Sequence[ExportRun]) -> list[str]:
 
 
 def _apply_instructions(keys: set[str]) -> Iterator[str]:
-    """Yield how to apply a patch that changes these keys: restart or reconfigure."""
+    """Yield how to apply a patch that changes these keys: restart or reconfigure.
+
+    Nothing without keys.
+    """
     if not keys:
         return
     restart = [name for key, name in _RESTART.items() if key in keys]

@@ -23,7 +23,7 @@ Nearest = Callable[[Spec, Spec], tuple[str, Spec | None]]
 
 
 def _no_nearest(after: Spec, before: Spec) -> tuple[str, Spec | None]:
-    """Return the sentence that no setting comes near a policy, and None."""
+    """Return the sentence that no setting comes near the policy `after`, and None."""
     scheduler, policy = (catalog.allocator(spec).title for spec in (before, after))
     return f"{scheduler} cannot run {policy}, and none of its settings comes near it.", None
 
@@ -67,7 +67,7 @@ KUEUE_SETTINGS: Final[Mapping[str, str]] = {
 
 
 def _nearest_kueue_setting(after: Spec, before: Spec) -> tuple[str, Spec | None]:
-    """Return the sentence on the setting of Kueue nearest to a policy, and None."""
+    """Return the sentence on the Kueue setting nearest to a policy, if any, and None."""
     if after.name not in KUEUE_SETTINGS:
         return _no_nearest(after, before)
     nearest = (
@@ -79,9 +79,10 @@ def _nearest_kueue_setting(after: Spec, before: Spec) -> tuple[str, Spec | None]
 
 
 def _kubernetes_target(parameter: str, nearest: Nearest = _no_nearest) -> Target:
-    """Return the target of a scheduler that is configured by Kubernetes objects."""
+    """Return the target of a scheduler with Kubernetes objects as text in one parameter."""
 
     def patch(before: Spec, after: Spec, caveats: Sequence[str]) -> str:
+        """Return the patch between the objects of two policies."""
         old, new = (str(dict(spec.params)[parameter]) for spec in (before, after))
         return kubernetes.patch(old, new, caveats)
 
@@ -97,7 +98,7 @@ TARGETS: Final[Mapping[str, Target]] = {
 
 
 def patch(before: Spec, after: Spec, caveats: Sequence[str] = ()) -> str:
-    """Return the patch from the configuration in force to the simulated one.
+    """Check that two policies can be exported; return the patch from the first to the second.
 
     Parameters
     ----------
@@ -162,11 +163,11 @@ def in_force(study: Study) -> int | None:
 
 
 def patch_of_stored_runs(runs: StudyResults, old: int, new: int, trace: Trace, store: Store) -> str:
-    """Return the patch between two policies of finished runs.
+    """Return the patch between two policies of finished runs, with their figures as comments.
 
     Parameters
     ----------
-    runs : Shown
+    runs : StudyResults
         The runs.
     old, new : int
         Indices of the policy in force and of its replacement.
@@ -191,7 +192,7 @@ def patch_of_stored_runs(runs: StudyResults, old: int, new: int, trace: Trace, s
 def patch_of_simulated_runs(
     trace: Trace, before: Sequence[ExportRun], after: Sequence[ExportRun], backtest: Past | None
 ) -> str:
-    """Return the patch between two simulated configurations.
+    """Return the patch between two simulated configurations, with figures as comments.
 
     Parameters
     ----------

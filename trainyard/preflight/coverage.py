@@ -76,7 +76,7 @@ class ProfileCoverage:
 
     @property
     def heading(self) -> str:
-        """Heading of `lines`; "" if nothing is missing."""
+        """Heading of `lines`, with the number of missing combinations; "" without any."""
         count = len(self.missing)
         if not count:
             return ""
@@ -92,7 +92,7 @@ class ProfileCoverage:
         )
 
     def lines(self, most: int = 5) -> tuple[str, ...]:
-        """Return the first missing combinations as lines of text."""
+        """Return the first `most` missing combinations as lines, then how many are left."""
         rows = [
             {str(key): value for key, value in row.items()}
             for row in self.missing.head(most).to_dict("records")
@@ -119,7 +119,7 @@ def profile_coverage(
     Raises
     ------
     ParameterError
-        As `resolved`.
+        If a parameter of the model is invalid, or the profile was deleted.
     """
     model = build_model(perf, store)
     if not isinstance(model, Profiled):
@@ -144,7 +144,9 @@ def profile_coverage(
 
 
 def without_unmeasured(study: Study, store: Store) -> Study:
-    """Return the study without jobs that its profile does not cover.
+    """Return the study without jobs that its profile does not cover; store the covered jobs.
+
+    Unchanged if the profile covers all jobs.
 
     The remaining jobs are stored as a trace with its own reading report.
 
@@ -175,7 +177,7 @@ def measured_only(
     Raises
     ------
     ParameterError
-        If no job is left, or as `resolved`.
+        If no job is left, or as for `profile_coverage`.
     """
     trace = source.trace
     bad = _uncovered_jobs(perf, trace, cluster, store)
@@ -194,7 +196,7 @@ def measured_only(
 def _uncovered_jobs(
     perf: Spec, trace: Trace, cluster: Cluster, store: Store | None
 ) -> NDArray[np.bool_]:
-    """Return which jobs a profile does not cover; none for other performance models."""
+    """Return a mask of the jobs that a profile does not cover; all False for other models."""
     model = build_model(perf, store)
     return (
         _find_gaps(model, trace, cluster).stopped
@@ -222,7 +224,7 @@ class _Gaps(NamedTuple):
 
 
 def _find_gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
-    """Return the jobs that a profile cannot run on a cluster, by reason."""
+    """Return masks of the jobs that a profile cannot run on a cluster, by reason."""
     combinations, names = Combinations(trace), [kind.name for kind in cluster.types]
     finder = Finder(spec.measurements(), spec.stand_in, spec.reference, speeds_of(cluster))
     model = ProfiledModel(spec, trace, cluster, finder, combinations)
@@ -247,7 +249,10 @@ def _find_gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
 def _jobs_helped_by(
     spec: Profiled, trace: Trace, cluster: Cluster, stopped: NDArray[np.bool_]
 ) -> dict[str, int]:
-    """Return substitute -> number of stopped jobs that could run with it."""
+    """Return substitute -> number of the stopped jobs that could run with it.
+
+    Substitutes that help no job are left out; a model also if it helps no more than `RELATIVE`.
+    """
     if not stopped.any():
         return {}
     # Any model helps the same jobs: those whose own model is missing.
@@ -266,7 +271,7 @@ def _jobs_helped_by(
 
 
 def _stopped_messages(gaps: _Gaps, trace: Trace) -> list[str]:
-    """Return the messages on jobs that prevent the run."""
+    """Return up to two messages on jobs that prevent the run: no measurement, unknown work."""
     unmeasured, workless = (
         f"{int(bad.sum()):,} of {plural(len(trace), 'job')}"
         for bad in (gaps.unmeasured, gaps.workless)
@@ -306,7 +311,7 @@ def _never_start_messages(never: NDArray[np.bool_], why: str, trace: Trace) -> l
 def _type_messages(
     spec: Profiled, table: ProfileTable, trace: Trace, cluster: Cluster
 ) -> list[str]:
-    """Return the messages on GPU types that profile and trace or cluster do not share."""
+    """Return messages on GPU types of recorded jobs or of nodes that the profile lacks."""
     sentences = []
     recorded = trace.texts("gpu_type")
     strange = {

@@ -50,7 +50,7 @@ def drop_jobs(source: Source, bad: Jobs, reason: str, named: Mapping[str, Any]) 
 
 
 def with_remaining_jobs(study: Study, kept: Source, bad: Jobs, store: Store) -> Study:
-    """Return the study on the remaining jobs, which are stored; its window keeps its times.
+    """Store the remaining jobs; return the study on them, its window at the same instants.
 
     Parameters
     ----------
@@ -92,7 +92,9 @@ def with_remaining_jobs(study: Study, kept: Source, bad: Jobs, store: Store) -> 
 
 
 def without_unschedulable(study: Study, store: Store) -> Study:
-    """Return the study without jobs that can never start, unchanged if there are none.
+    """Return the study without jobs that can never start; the others are stored.
+
+    Unchanged if all jobs can start.
 
     Raises
     ------

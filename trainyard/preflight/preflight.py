@@ -51,7 +51,10 @@ def warnings(policy: Spec, overheads: Spec, gpus: int = 1) -> tuple[str, ...]:
 
 
 def _queue_warnings(policy: Spec, costs: Overheads, gpus: int) -> tuple[str, ...]:
-    """Return the warning that a job exceeds the lowest threshold while it restarts."""
+    """Return warnings that one restart of a job exceeds the lowest queue threshold.
+
+    Nested policies are checked too. `gpus` = request of the largest job.
+    """
     values = _param_values(policy)
     inside = [
         sentence
@@ -80,7 +83,7 @@ def _queue_warnings(policy: Spec, costs: Overheads, gpus: int) -> tuple[str, ...
 
 
 def _round_warnings(rounds: list[float], costs: Overheads) -> tuple[str, ...]:
-    """Return the warnings on rounds that are too short for restarts or lost work."""
+    """Return warnings on rounds no longer than a restart, and on work lost between rounds."""
     if not rounds:
         return ()
     shortest = f"{_ROUND} = {min(rounds):g} s"
@@ -101,13 +104,13 @@ def _round_warnings(rounds: list[float], costs: Overheads) -> tuple[str, ...]:
 
 
 def _param_values(policy: Spec) -> dict[str, Any]:
-    """Return the parameters of a policy with their values, defaults included."""
+    """Return parameter name -> value of a policy, defaults included."""
     allocator = allocators.make(policy)
     return {info.name: getattr(allocator, info.name) for info in parameters(type(allocator))}
 
 
 def _round_lengths_s(policy: Spec) -> list[float]:
-    """Return the round lengths of a policy and its nested policies."""
+    """Return the ``round_s`` of a policy and of its nested policies; [] without rounds."""
     values = _param_values(policy)
     inside = [
         length
@@ -122,7 +125,10 @@ _ROUNDING_GB: Final = 1e-9
 
 
 def study_notes(study: Study, trace: Trace) -> list[str]:
-    """Return notes on deviations and impossible jobs, without policies that cannot run."""
+    """Return notes before a run: deviations and risks of policies, impossible jobs, memory.
+
+    Policies that cannot run are left out.
+    """
     base = study.base
     choices = [catalog.allocator(spec, trace, base.perf) for spec in study.allocators]
     sentences: list[str] = []
@@ -141,7 +147,7 @@ def study_notes(study: Study, trace: Trace) -> list[str]:
 
 
 def _memory_warnings(study: Study, trace: Trace) -> list[str]:
-    """Return the warning on jobs that run out of memory at every retry."""
+    """Return a warning on jobs that run out of memory at every retry; [] if there are none."""
     perf = catalog.instance("perf", study.base.perf)
     if not perf.staffed or catalog.instance("faults", study.base.faults).retries >= 0:
         return []

@@ -56,7 +56,7 @@ def scenario_text(study: Study) -> str:
 
 
 def scenario_archive(study: Study, store: Store) -> bytes:
-    """Return a ZIP archive of a scenario and the jobs of its source.
+    """Return a ZIP archive with a scenario, the jobs of its source and their description.
 
     Jobs are stored before window and load; of anonymized traces, after all changes.
 
@@ -87,7 +87,7 @@ def scenario_archive(study: Study, store: Store) -> bytes:
 def open_scenario_file(
     data: bytes, name: str, before: Study, store: Store, owners: Sequence[str] = ()
 ) -> OpenedScenario:
-    """Read a file of `scenario_text` or `scenario_archive`, and store its jobs.
+    """Read a file of `scenario_text` or `scenario_archive`, and store the jobs of an archive.
 
     Parameters
     ----------
@@ -120,7 +120,10 @@ def _parse_study(data: bytes, name: str) -> Study:
 
 
 def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -> OpenedScenario:
-    """Read an archive and put its jobs into the store."""
+    """Read a scenario archive and store its jobs; the study refers to them if need be.
+
+    A study on a sample or generated workload keeps its source.
+    """
     size_limits = {
         SCENARIO_FILE: MAX_BYTES,
         JOBS_FILE: UPLOAD_MB * 1_000_000,
@@ -145,7 +148,7 @@ def _open_archive(data: bytes, name: str, store: Store, owners: Sequence[str]) -
 
 
 def _read_member(file: zipfile.ZipFile, member: str, max_bytes: int, name: str) -> bytes:
-    """Return one file of an archive; nothing is written under names from the archive."""
+    """Return the bytes of one file of an archive; raise if it is missing or too large."""
     if member not in file.namelist():
         raise TraceError(
             f"{name}: the archive has no {member}. Choose an archive written by Save, or load a"
@@ -179,7 +182,7 @@ def _read_jobs(data: bytes, description: bytes, name: str) -> tuple[Trace, dict[
 
 
 def _valid_doubts(data: object) -> list[tuple[str, str]]:
-    """Return the (id, text) pairs of doubts in an archive, without invalid items."""
+    """Return the (id, text) pairs of doubts in an archive: at most 50, cut in length."""
     items = data if isinstance(data, list) else []
     pairs = [item for item in items[:50] if isinstance(item, list) and len(item) == 2]
     return [(str(key)[:40], str(text)[:500]) for key, text in pairs]
@@ -196,7 +199,7 @@ def _is_valid_date(text: str) -> bool:
 
 
 def _valid_account(data: Any) -> dict[str, Any]:
-    """Return the account of a trace in an archive, {} if it is not valid."""
+    """Return the reading report of a trace in an archive; {} if any part is invalid."""
     account = dict(data) if isinstance(data, dict) else {}
     numbers = ("read", "used", "dropped", "altered")
     texts: list[Any] = [account.get("format"), account.get("file", ""), account.get("title", "")]

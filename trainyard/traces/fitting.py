@@ -46,7 +46,7 @@ class FittedCluster(NamedTuple):
 
 
 def fit_cluster(source: Source | Trace, load: float | None = None) -> FittedCluster:
-    """Return the default cluster of jobs, in the app, the Python API and the command line.
+    """Return a cluster for jobs: their own, or one sized by recorded use, a guess or a load.
 
     Parameters
     ----------
@@ -91,7 +91,10 @@ def needed_gpu_types(trace: Trace) -> list[str]:
 
 
 def node_size(trace: Trace) -> int:
-    """Return the GPUs per node: the size of most multi-GPU jobs, if nodes have that size."""
+    """Return the GPUs per node for a trace: 2, 4, 8 or 16, as most of its jobs request.
+
+    Without such jobs: 8.
+    """
     gpus = trace.numbers("num_gpus")
     counts = [int((gpus == size).sum()) for size in _NODE_SIZES]
     return _NODE_SIZES[counts.index(max(counts))] if any(counts) else _DEFAULT_NODE_GPUS
@@ -162,14 +165,16 @@ def cluster_with_gpus(trace: Trace, gpus: int) -> Cluster:
 
 
 def is_guessed_cluster(source: Source | Trace, cluster: Cluster) -> bool:
-    """Return True if the size of a cluster is a guess of `fit_cluster`."""
+    """Return True if a cluster is the guess of `fit_cluster` for jobs without recorded starts."""
     return cluster.name.startswith(GUESS_PREFIX) and fit_cluster(source).cluster == cluster
 
 
 def busy_day_gpus(
     submit_s: NDArray[np.float64], run_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> float:
-    """Return the GPUs in use on the busiest day if no job waits, at a load of at most 1.
+    """Return the mean GPUs in use on the busiest day if no job waits.
+
+    At least all GPU time over the length of the trace, so that the load is at most 1.
 
     A day is not longer than the trace (its submissions, and its longest run).
     """
@@ -189,7 +194,7 @@ def _node_count(gpus: float, gpus_per_node: int) -> int:
 
 
 def virtual_clusters(trace: Trace) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the index of each job's virtual cluster (or partition), and their names.
+    """Return the index of each job's virtual cluster (or partition), and the names of all.
 
     Without such a column there is one unnamed virtual cluster.
     """
@@ -215,14 +220,14 @@ def peak_gpus(
 
 
 def _describe_types(cluster: Cluster) -> Cluster:
-    """Return the cluster with an entry for every unknown GPU type, which counts as a V100."""
+    """Return the cluster with the known facts of its GPU types; unknown ones count as V100."""
     types = tuple(known_type(kind.name) or GpuType(kind.name) for kind in cluster.types)
     return Cluster(cluster.groups, types, cluster.changes, cluster.name)
 
 
 @lru_cache(maxsize=8)
 def _fit_recorded_use(trace: Trace) -> FittedCluster:
-    """Return a cluster sized by the recorded peak use, or by a guess."""
+    """Return a cluster sized by the recorded peak use; without recorded starts, by a guess."""
     size = node_size(trace)
     cluster = fit_virtual_clusters(trace, size, needed_gpu_types(trace))
     recorded = bool(np.isfinite(trace.numbers("start_time_s")).any())
@@ -239,7 +244,7 @@ def _fit_recorded_use(trace: Trace) -> FittedCluster:
 
 
 def _fit_load(trace: Trace, load: float) -> FittedCluster:
-    """Return a cluster of one node group on which the jobs give a load."""
+    """Return a cluster of one node group on which the jobs request a share `load` of GPU time."""
     if not 0 < load <= 1:
         raise ParameterError(f"load = {load:g} must be above 0 and at most 1. Try 0.7.")
     size = node_size(trace)
@@ -258,7 +263,7 @@ def _fit_load(trace: Trace, load: float) -> FittedCluster:
 
 
 def _nodes_sentence(cluster: Cluster, size: int) -> str:
-    """Return a sentence on nodes and GPU types of a cluster."""
+    """Return a sentence on number, size and GPU types of nodes, with unknown speeds."""
     kinds = [kind.name for kind in cluster.types]
     nodes = f"{plural(len(cluster.nodes), 'node')} of {size}"
     unknown_kinds = [

@@ -90,7 +90,7 @@ def store_upload(
     choices: Mapping[str, Any] | None = None,
     start: Peek | None = None,
 ) -> TraceIntake:
-    """Read a file and store its jobs.
+    """Read an uploaded file and store its jobs; return the result with report and preview.
 
     Parameters
     ----------
@@ -161,7 +161,10 @@ class ReadingTrial:
 
 
 def try_upload(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> ReadingTrial:
-    """Read a file without storing it; parameters as for `store_upload`."""
+    """Read a file without storing it; return a sentence on its rows, or the error, and values.
+
+    Parameters as for `store_upload`.
+    """
     options = ReadOptions(**{"max_bytes": MAX_UPLOAD_BYTES, **dict(choices)})
     try:
         imported = read(data, name=name, fmt=fmt or None, options=options)
@@ -181,7 +184,7 @@ def try_upload(data: bytes, name: str, fmt: str, choices: Mapping[str, Any]) -> 
 
 
 def first_jobs(imported: Import) -> pd.DataFrame:
-    """Return the first jobs of an import as texts, in file order."""
+    """Return the first jobs of an import as a table of texts, indexed by source row."""
     epoch, first = imported.trace.epoch, imported.first
     texts = {
         column_label(native) if native != "job_id" else "job": [
@@ -205,7 +208,7 @@ def first_values(imported: Import) -> dict[str, tuple[str, str]]:
 
 
 def _preview_text(native: str, value: Any, epoch: str) -> str:
-    """Return a native value as text for the preview."""
+    """Return a value of a native column as text: a date, duration or number; "–" if infinite."""
     if not isinstance(value, (int, float)):
         return "" if value is None or value is pd.NA else str(value)
     if not math.isfinite(value):
@@ -228,7 +231,7 @@ def open_questions(error: TrainyardError) -> tuple[dict[str, Any], ...]:
 
 
 def _source_columns(imported: Import, columns: Sequence[str]) -> dict[str, str]:
-    """Return native column -> source column as written in the file."""
+    """Return native column -> column of the file, as written there."""
     written = {plain_name(column): column for column in reversed(columns)}
     fmt = imported.fmt
     if fmt in MAPPED_FORMATS:
@@ -241,7 +244,7 @@ def _source_columns(imported: Import, columns: Sequence[str]) -> dict[str, str]:
 
 
 def guess_columns(start: Peek, choices: Mapping[str, Any]) -> dict[str, str]:
-    """Return native column -> source column, guessed from the file or answered."""
+    """Return native column -> source column, guessed from the file; answers take precedence."""
     answers = dict(choices.get("answers") or {})
     answered = {
         name: name.removeprefix("column.") for name in answers if name.startswith("column.")
@@ -352,7 +355,10 @@ class RowTreatment:
 
 
 def row_treatments(account: Mapping[str, Any]) -> tuple[RowTreatment, ...]:
-    """Return the classes of rows with a choice, and what happened to them."""
+    """Return the kinds of rows with a reading choice, and how they were treated.
+
+    Empty for a report without that choice, such as that of a sample.
+    """
     if "cpu_jobs" not in account:
         return ()
     dropped = {reason: _count_rows(account, "dropped", reason) for reason in (_CPU_JOB, _RUNNING)}
@@ -382,7 +388,7 @@ _RUNNING: Final = "still running when the trace ends"
 
 
 def _count_rows(account: Mapping[str, Any], action: str, reason: str) -> int:
-    """Return the number of rows with an action and reason."""
+    """Return the number of rows with an action, and a reason that begins with this text."""
     return sum(
         int(item["rows"])
         for item in account["reasons"]
@@ -424,7 +430,7 @@ def example_cells(start: Peek) -> dict[str, str]:
 
 
 def median_duration_s(start: Peek, chosen: Mapping[str, str] | None, unit: str) -> float:
-    """Return the median duration of the first rows in seconds, NaN without numbers."""
+    """Return the median of the duration column in the first rows, in seconds; NaN if none."""
     source = {**start.mapping, **(chosen or {})}.get("duration_s", "")
     values = (
         pd.to_numeric(start.head[source], errors="coerce")
@@ -445,7 +451,7 @@ def span_days(trace: Trace) -> float:
 
 
 def window_days(spec: TraceSpec, whole_days: float) -> tuple[float, float]:
-    """Return the time window of a trace in days, within its length."""
+    """Return the (first, last) day of a trace's window, both within its length."""
     return min(max(spec.from_s / 86_400, 0.0), whole_days), min(spec.to_s / 86_400, whole_days)
 
 

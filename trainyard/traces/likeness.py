@@ -59,7 +59,7 @@ PRIVACY_NOTE: Final = (
 def fit_look_alike(
     trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: Cluster | None = None
 ) -> TraceSpec:
-    """Fit a generator to a trace, and return its jobs as a source.
+    """Fit a generator to a trace; return its jobs as a source ``made:like:...``.
 
     Parameters
     ----------
@@ -84,13 +84,13 @@ def fit_look_alike(
 
 
 def figures_document(source: TraceSpec) -> str:
-    """Return the figures of a fitted generator as a file, to share without the trace."""
+    """Return the figures of a fitted generator as JSON text, to share without the trace."""
     spec = Spec.parse(source.source.removeprefix(MADE))
     return json.dumps(spec.to_json(), indent=1, sort_keys=True) + "\n"
 
 
 def parse_figures(text: str) -> Spec | None:
-    """Return the figures that `figures_document` wrote, None for other texts."""
+    """Return the figures in a text of `figures_document`; None for other texts."""
     try:
         data = json.loads(text)
     except ValueError:
@@ -101,7 +101,7 @@ def parse_figures(text: str) -> Spec | None:
 
 
 def open_figures(data: bytes) -> TraceSpec | None:
-    """Return the jobs of a file of figures as a source, None for other files.
+    """Return the source that a file of figures describes; None for other files.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def is_look_alike(source: str) -> bool:
 
 
 def is_fitted_to(source: str, trace: Trace) -> bool:
-    """Return True if a source is a generator fitted to this trace."""
+    """Return True if a source is a generator fitted to this trace, with any load or seed."""
     if not is_look_alike(source) or len(trace) < MIN_FITTED_JOBS:
         return False
     params = Spec.parse(source.removeprefix(MADE)).values
@@ -166,7 +166,7 @@ def is_fitted_to(source: str, trace: Trace) -> bool:
 
 
 def cluster_short_form(cluster: Cluster) -> str:
-    """Return a cluster in the short form, without names of the site."""
+    """Return the GPU nodes in short form, "4x8:v100"; unknown types become v100."""
     nodes: dict[tuple[int, str], int] = {}
     for group in cluster.groups:
         if group.gpus and group.count:
@@ -211,7 +211,7 @@ class Likeness:
 
     @property
     def is_close(self) -> bool:
-        """Whether sizes, run times and hourly counts are close."""
+        """Whether the distributions of sizes and run times, and the hourly spread, are close."""
         steady = math.isnan(self.spread) or abs(self.spread - 1) <= CLOSE_SPREAD
         return max(self.sizes, self.durations) <= CLOSE_DISTANCE and steady
 
@@ -230,7 +230,7 @@ def hourly_spread(trace: Trace) -> float:
 
 
 def compare_traces(first: Trace, second: Trace) -> Likeness:
-    """Compare sizes, run times, gaps and hourly counts of two traces."""
+    """Compare sizes, run times, gaps, pace and hourly counts of two traces."""
     traces = first, second
     gpus, run_s, gap_s = (
         [trace.numbers("num_gpus") for trace in traces],
@@ -272,7 +272,7 @@ def _share_upto(values: Floats, bounds: Floats) -> Floats:
 
 
 def _cumulative_shares(pair: list[Floats], most: int = 200) -> pd.DataFrame:
-    """Return the cumulative shares of two samples at common values."""
+    """Return the shares of two samples up to common values; no rows if a sample is empty."""
     if not all(map(len, pair)):
         return pd.DataFrame({"x": [], "first": [], "second": []})
     ranks = np.linspace(0, 1, most // 2)
@@ -284,7 +284,7 @@ def _cumulative_shares(pair: list[Floats], most: int = 200) -> pd.DataFrame:
 
 
 def _hourly_shares(first: Trace, second: Trace) -> pd.DataFrame:
-    """Return the share of jobs by hour of the day.
+    """Return the share of jobs by hour of the day; no rows if a trace is below two days.
 
     Hours count from midnight if both traces have a calendar, else from the first job.
     """
@@ -310,7 +310,7 @@ def _figures_table(
     paces: list[float],
     bursts: list[float],
 ) -> pd.DataFrame:
-    """Return the table of figures of both traces, as texts."""
+    """Return the figures of both traces as texts, one row each: what, first, second."""
     rows: list[tuple[str, list[str]]] = [
         ("Jobs", [f"{len(trace):,}" for trace in traces]),
         ("First to last submission", [time(trace.span_s) for trace in traces]),
@@ -357,7 +357,7 @@ def _figures_table(
 
 
 def difference_sentence(likeness: Likeness, first: str, second: str) -> str:
-    """Return a sentence on the largest difference between two traces.
+    """Return a sentence on the largest difference between two traces, or that it is small.
 
     Parameters
     ----------

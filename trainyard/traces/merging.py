@@ -120,7 +120,7 @@ def _clock_sentence(sources: Mapping[str, Source], with_epoch: list[str]) -> str
 
 
 def _merge_accounts(sources: Mapping[str, Source], notes: list[str]) -> dict[str, Any]:
-    """Return the combined account of how the traces were read."""
+    """Return one reading report for several traces: sums, and sentences with their names."""
     accounts = {name: account.account for name, account in sources.items()}
     sentences = {
         kind: [

@@ -25,7 +25,7 @@ RETRIES: Final = 3
 
 
 def sample_study(name: str = FIRST_SAMPLE) -> Study:
-    """Return the comparison that a sample opens with.
+    """Return the study that a sample opens with: its cluster, and first policies that can run.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def sample_study(name: str = FIRST_SAMPLE) -> Study:
 
 
 def has_file_trace(study: Study) -> bool:
-    """Return True if the trace is a file path, which works on one machine only."""
+    """Return True if the trace is a file path: no sample, upload or generated workload."""
     return not study.base.trace.source.startswith(("sample:", "store:", "made:"))
 
 
@@ -66,7 +66,7 @@ def refuse_server_file(study: Study) -> Study:
 
 
 def is_trace_missing(study: Study, store: Store) -> bool:
-    """Return True if the trace is an upload that is missing in this store."""
+    """Return True if the trace is an upload that this store lacks, or has an invalid digest."""
     kind, _, digest = study.base.trace.source.partition(":")
     try:
         return kind == "store" and store.trace_info(digest) is None
@@ -75,7 +75,7 @@ def is_trace_missing(study: Study, store: Store) -> bool:
 
 
 def with_trace(study: Study, trace: TraceSpec, store: Store | None = None) -> Study:
-    """Return the study with other jobs and a cluster for them.
+    """Return the study with other jobs and, unless the user chose one, a cluster for them.
 
     Samples and generated workloads bring their cluster; jobs of a file get one that fits (see
     `trainyard.traces.fitting.fit_cluster`). A cluster that the user chose stays. Policies that need
@@ -124,7 +124,11 @@ def with_required_models(study: Study, store: Store | None = None) -> Study:
 
 
 def _cluster_for_trace(study: Study, trace: TraceSpec, store: Store | None) -> Cluster:
-    """Return the cluster of a study after a change of its trace."""
+    """Return the cluster for a new trace: one that the user chose stays, else one is fitted.
+
+    A choice made for a sample or generated workload does not stay for the jobs of a file. The
+    present cluster also stays if none is large enough.
+    """
     current, old_trace = study.base.cluster, study.base.trace
     is_default, source = _is_default_cluster(current, old_trace, store), load_source(trace, store)
     # A cluster chosen for a sample was not chosen for the jobs of a file.
@@ -142,7 +146,7 @@ def _is_from_file(trace: TraceSpec) -> bool:
 
 
 def _is_default_cluster(cluster: Cluster, trace: TraceSpec, store: Store | None) -> bool:
-    """Return True if a cluster is a default cluster, which the user did not choose."""
+    """Return True if a cluster is the default one of this trace or of any sample."""
     # Include the clusters of samples: they stay if no cluster is large enough for a file.
     return any(
         _default_cluster(source, store) == cluster
@@ -173,7 +177,7 @@ def with_model(study: Study, kind: str, spec: Spec) -> Study:
 
 
 def with_policies(study: Study, specs: tuple[Spec, ...], baseline: int = 0) -> Study:
-    """Return the study with other policies.
+    """Return the study with other policies; a `baseline` beyond them becomes the last one.
 
     Raises
     ------
@@ -184,7 +188,7 @@ def with_policies(study: Study, specs: tuple[Spec, ...], baseline: int = 0) -> S
 
 
 def refusal_reason(study: Study, policy_index: int, store: Store | None = None) -> str:
-    """Return the reason why a policy of the study cannot run on its trace, "" if it can.
+    """Return why a policy of the study cannot run on its trace; "" if it can.
 
     Raises
     ------

@@ -62,7 +62,7 @@ class OwnRecipe:
 
     @property
     def label(self) -> str:
-        """Name for the user: ``your recipe “jobs” of 3 March 2026``."""
+        """Name for messages: ``your recipe “jobs” of 3 March 2026``; the date if known."""
         day = date.fromisoformat(self.saved) if self.saved else None
         return f"your recipe “{self.name}”" + (
             f" of {day.day} {day:%B} {day.year}" if day is not None else ""
@@ -135,7 +135,7 @@ def parse_own_recipe(text: str, where: str) -> OwnRecipe:
 def recipe_of_import(
     file: str, imported: Import, choices: Mapping[str, Any], fingerprint: str, name: str = ""
 ) -> OwnRecipe:
-    """Return the recipe that reads the next file with the same columns like this one.
+    """Return a recipe that reads the next file with the same columns like this one.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def recipe_of_import(
 
 
 def _set_fingerprint(text: str, fingerprint: str, today: str) -> str:
-    """Return a recipe with expressions, with fingerprint and date set."""
+    """Return the text of a recipe with its fingerprint and saved date set or replaced."""
     keys, bracket, rest = text.partition("[")
     keys = _OWN_LINE.sub("", keys)
     return f'saved = "{today}"\nfingerprint = "{fingerprint}"\n{keys}{bracket}{rest}'
@@ -196,7 +196,7 @@ def _quote_toml(value: Any) -> str:
 
 
 def _check_keys(raw: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
-    """Raise an error for an unknown key."""
+    """Raise an error for the first unknown key, with a suggestion."""
     for key in raw:
         if key not in keys:
             hint = did_you_mean(key, keys)
@@ -204,7 +204,7 @@ def _check_keys(raw: Mapping[str, Any], keys: tuple[str, ...], where: str) -> No
 
 
 def _sub_table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
-    """Return a sub-table of the TOML data, {} if absent."""
+    """Return a sub-table of the TOML data; {} if absent, an error if it is no table."""
     table = raw.get(key, {})
     if not isinstance(table, dict):
         raise TraceError(f"{where}: {key} must be a table.")
@@ -212,7 +212,7 @@ def _sub_table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any
 
 
 def _text_value(raw: Mapping[str, Any], key: str, where: str, *, empty: bool = False) -> str:
-    """Return a text value."""
+    """Return the text at a key; raise if it is missing, no text, or blank unless `empty`."""
     value = raw.get(key)
     if not isinstance(value, str) or not (empty or value.strip()):
         raise TraceError(f"{where}: {key} must be a non-empty text.")
@@ -220,7 +220,7 @@ def _text_value(raw: Mapping[str, Any], key: str, where: str, *, empty: bool = F
 
 
 def check_own_recipe(text: str, where: str) -> OwnRecipe:
-    """Return a recipe after checking its expressions without data.
+    """Parse a user recipe, check its expressions without data, and return it.
 
     Raises
     ------
@@ -234,7 +234,9 @@ def check_own_recipe(text: str, where: str) -> OwnRecipe:
 
 
 def recipe_for_file(path: Path) -> OwnRecipe | None:
-    """Return the recipe of `stored_recipes` for files like this one, or None.
+    """Return the stored recipe with the fingerprint of a file, or None.
+
+    Faulty recipes are skipped.
 
     Raises
     ------

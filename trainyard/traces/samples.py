@@ -144,7 +144,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
 
 
 def load_sample(name: str) -> tuple[Trace, Cluster]:
-    """Return a sample trace and its cluster.
+    """Read a sample trace and its cluster from the bundled files.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def write_trace(trace: Trace, path: Path) -> None:
 
 
 def _sample_info(name: str) -> SampleInfo:
-    """Return the description of a sample, or raise an error."""
+    """Return the description of a sample; raise if there is none of that name."""
     if name not in SAMPLES:
         raise TraceError(f"There is no sample '{name}'. Choose one of {', '.join(SAMPLES)}.")
     return SAMPLES[name]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 def sample_users(users: pd.Series, every: int, seed: int) -> NDArray[np.bool_]:
-    """Return which jobs belong to one user in n.
+    """Return a mask of the jobs of one user in n, chosen by hashes of the names.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def sample_users(users: pd.Series, every: int, seed: int) -> NDArray[np.bool_]:
 
 
 def sample_jobs(job_ids: Iterable[object], count: int, seed: int) -> NDArray[np.bool_]:
-    """Return which jobs are in a random sample, by the smallest hashes of their ids.
+    """Return a mask of a random sample of jobs, by the smallest hashes of their ids.
 
     A smaller sample is part of a larger one.
 
@@ -58,7 +58,7 @@ def sample_jobs(job_ids: Iterable[object], count: int, seed: int) -> NDArray[np.
 
 
 def scale_load(frame: pd.DataFrame, load: float, seed: int) -> pd.DataFrame:
-    """Return the jobs scaled to a load in the same time: a part of them, or copies.
+    """Return the jobs scaled to a load in the same time: a part of them, or shifted copies.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ _ID_WORD: Final = re.compile(r"[^\s,:?&|()]+")
 
 
 def _new_id(word: str, number: Mapping[str, str]) -> str:
-    """Return the new id for a word of a dependency; keywords stay."""
+    """Return the new id for a word of a dependency; keywords stay, others become "unknown"."""
     # Words that are not ids are keywords such as afterok.
     return number.get(word, word if word in _DEPENDENCY_KEYWORDS else "unknown")
 
@@ -199,7 +199,7 @@ _DEPENDENCY_KEYWORDS: Final = (
 
 
 def _number_texts(values: pd.Series, word: str) -> pd.Series:
-    """Return texts as a word and a number in order of occurrence; missing stays missing."""
+    """Return each text as `word` and a number, by first occurrence; missing ones stay missing."""
     texts = values.astype("object").where(values.notna() & (values.astype("str") != ""))
     codes, _ = pd.factorize(texts)
     return pd.Series(

@@ -72,7 +72,7 @@ class Source:
         return pd.DataFrame() if self.imported is None else self.imported.unended
 
     def summary(self) -> pd.Series:
-        """Return statistics of the jobs: counts, hours and GPUs."""
+        """Return statistics of the jobs as a series: counts, span, GPU-hours, sizes, run times."""
         trace = self.trace
         gpus, hours = trace.numbers("num_gpus"), trace.numbers("duration_s") / 3600
         figures = {
@@ -90,7 +90,10 @@ class Source:
 
 
 def import_account(imported: Import) -> dict[str, Any]:
-    """Return the report of a reader as plain values; read = used + dropped + merged."""
+    """Return the report of a reader as plain values: counts, reasons, notes, questions.
+
+    read = used + dropped + merged.
+    """
     counts = imported.counts()
     return {
         "format": imported.fmt,
@@ -146,7 +149,7 @@ def question_values(question: Question, answer: str) -> dict[str, Any]:
 def load_source(
     spec: TraceSpec, store: Store | None = None, *, max_mb: float = FILE_LIMIT_MB
 ) -> Source:
-    """Return the source of a scenario, read and cached.
+    """Return the source of a trace spec: a sample, stored trace, workload or file; cached.
 
     Parameters
     ----------
@@ -173,7 +176,7 @@ def load_source(
 
 
 def source_digest(spec: TraceSpec, store: Store | None = None) -> str:
-    """Return the content digest of a source; stored traces need not be read.
+    """Return the content digest of a source; that of a stored trace is its name.
 
     Raises
     ------
@@ -247,7 +250,7 @@ def check_measure(trace: Trace, measure: Measure) -> None:
 
 @lru_cache(maxsize=8)
 def _change_cached(trace: Trace, spec: TraceSpec) -> Trace:
-    """Return a changed trace; the last few are cached."""
+    """Return a trace cut to a window, sampled, scaled and anonymized; the last few are cached."""
     submit = trace.frame["submit_time_s"]
     frame = trace.frame[(submit >= spec.from_s) & (submit < spec.to_s)]
     if frame.empty:
@@ -279,7 +282,7 @@ def _change_cached(trace: Trace, spec: TraceSpec) -> Trace:
 
 
 def _sample_jobs(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataFrame:
-    """Return the jobs of the sampled users, and the sampled jobs."""
+    """Return the jobs of one user in n, and a random sample of these, as the spec says."""
     if spec.every_user > 1:
         if not trace.has("user"):
             raise TraceError(
@@ -294,14 +297,14 @@ def _sample_jobs(frame: pd.DataFrame, spec: TraceSpec, trace: Trace) -> pd.DataF
 
 @lru_cache(maxsize=8)
 def _load_sample(name: str) -> Source:
-    """Return a sample as a source."""
+    """Return a sample with its cluster as a source."""
     trace, cluster = load_sample(name)
     return Source(trace, _complete_account("sample", len(trace)), cluster)
 
 
 @lru_cache(maxsize=8)
 def _load_workload(text: str) -> Source:
-    """Return a generated workload as a source."""
+    """Generate a workload, and return it with its cluster as a source."""
     chosen = workload(text)
     trace = chosen.make()
     return Source(trace, _complete_account("made", len(trace)), chosen.machines())
@@ -324,7 +327,7 @@ def _complete_account(fmt: str, jobs: int) -> Mapping[str, Any]:
 
 
 def _load_stored(digest: str, store: Store) -> Source:
-    """Return a stored trace as a source."""
+    """Return a stored trace as a source; if it was deleted, clear the cache and raise."""
     about = store.trace_info(digest)
     if about is None:
         # Deleted: do not keep its jobs in this process.
@@ -339,7 +342,7 @@ class _LoadedBytes:
 
 
 def clear_cache() -> int:
-    """Clear the cached traces; return the bytes read since the last call."""
+    """Clear the cached stored and changed traces; return the bytes read since the last call."""
     _read_stored.cache_clear()
     _change_cached.cache_clear()
     size, _LoadedBytes.size = _LoadedBytes.size, 0
@@ -348,7 +351,7 @@ def clear_cache() -> int:
 
 @lru_cache(maxsize=4)
 def _read_stored(digest: str, root: str) -> Trace:
-    """Return a stored trace; the last few are cached."""
+    """Return a stored trace, and count its bytes; the last few are cached."""
     trace = Store.open(root).get_trace(digest)
     _LoadedBytes.size += int(trace.frame.memory_usage(deep=False).sum())
     return trace
@@ -411,7 +414,7 @@ def load_frame(
 
 
 def _load_file(spec: TraceSpec, max_mb: float) -> Source:
-    """Return a trace file as a source; cached until the file changes."""
+    """Read a trace file as a source; cached until its time or size changes."""
     path, facts = _check_file(spec.source, max_mb)
     unpacked = max(MAX_UNPACKED_BYTES, int(max_mb * 1e6))
     return _read_file(
@@ -420,7 +423,7 @@ def _load_file(spec: TraceSpec, max_mb: float) -> Source:
 
 
 def _check_file(place: str, max_mb: float) -> tuple[Path, os.stat_result]:
-    """Return path and status of a file within the size limit."""
+    """Return path and status of a file; raise if it is a folder, missing or too large."""
     path = Path(place).expanduser()
     try:
         if path.is_dir():
@@ -448,7 +451,7 @@ def _check_file(place: str, max_mb: float) -> tuple[Path, os.stat_result]:
 def _read_file(
     path: str, state: tuple[int, int, int], fmt: str, choices: tuple[tuple[str, Any], ...]
 ) -> Source:
-    """Read a trace file; `state` is part of the cache key."""
+    """Read a trace file; `state` (time, size, limit when unpacked) is part of the cache key."""
     options: dict[str, Any] = {
         name: dict(value) if isinstance(value, tuple) else value for name, value in choices
     }

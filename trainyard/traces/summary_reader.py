@@ -25,7 +25,7 @@ _ADVICE: Final = "Run it without --summary-only, or convert it first (python -m 
 
 
 def read_minimal_trace(path: Path) -> Trace:
-    """Return the jobs of a native Parquet file, without ids and names.
+    """Return the jobs of a native Parquet file without ids and names, starting at second 0.
 
     Parameters
     ----------
@@ -64,7 +64,10 @@ def read_minimal_trace(path: Path) -> Trace:
 
 
 def _read_columns(file: pq.ParquetFile, path: Path) -> dict[str, NDArray[np.float64]]:
-    """Return the needed columns as arrays, after checking that no other column matters."""
+    """Return the needed columns as arrays, read one row group after another.
+
+    Raises an error for a missing column, an empty cell, or a column that affects the schedule.
+    """
     names = set(file.schema_arrow.names)
     missing = [name for name in _REQUIRED if name not in names]
     if missing:

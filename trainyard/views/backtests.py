@@ -31,7 +31,7 @@ def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureV
     report : BacktestReport
         What was found.
     mark : str
-        Id of the check.
+        Id of the backtest, part of the figure's name.
     colour : str
         Of the policy.
     epoch : str
@@ -60,7 +60,10 @@ def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureV
 
 
 def use(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
-    """Return the figure of use over time; parameters as in `waits`."""
+    """Return the figure of GPUs or cores in use over time; None if nothing was simulated.
+
+    Parameters as in `waits`.
+    """
     frame = report.use
     if frame is None:
         return None
@@ -82,19 +85,19 @@ def use(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureVie
 
 
 def _span(report: BacktestReport) -> tuple[float, float]:
-    """Return the time range that both figures share."""
+    """Return the (start, end) in seconds of the use table, which both figures show."""
     assert report.use is not None, "computed with the medians"
     return float(report.use["from_s"].min()), float(report.use["to_s"].max())
 
 
 def _lines(report: BacktestReport, colour: str) -> charts.TwoLines:
-    """Return policy, color and start of the judged part."""
+    """Return policy, color and start of the judged part; the start is inf without a split."""
     judged_s = math.inf if report.split is None else report.split.judge_s
     return charts.TwoLines(report.policy, colour, judged_s)
 
 
 def table(report: BacktestReport, *, dark: bool) -> str:
-    """Return the errors on the judged and earlier part, of repeats and rivals, as HTML."""
+    """Return the errors of judged part, earlier part, repeats and rivals as HTML; "" if none."""
     if report.judged is None:
         return ""
     rows = [(f"{report.policy}, judged part", report.judged.mean)]
@@ -115,7 +118,7 @@ def table(report: BacktestReport, *, dark: bool) -> str:
 
 
 def groups(report: BacktestReport, *, dark: bool) -> str:
-    """Return the errors by partition and size as HTML; "" for a single group."""
+    """Return an HTML table of the errors by partition and size; "" for a single group."""
     frame = report.groups
     if frame is None or frame.empty:
         return ""
@@ -134,7 +137,7 @@ def groups(report: BacktestReport, *, dark: bool) -> str:
 
 
 def steps(fit: FitReport, *, dark: bool) -> str:
-    """Return the steps of a fit as HTML."""
+    """Return an HTML table of the settings that a fit tried, with error and spread of each."""
     head = "".join(
         f'<th scope="col">{name}</th>'
         for name in ("Setting", "Tried", "Error + bias", "Spread", "Kept")
@@ -149,7 +152,7 @@ def steps(fit: FitReport, *, dark: bool) -> str:
 
 
 def cells(one: Measures) -> tuple[str, ...]:
-    """Return the errors of one row as texts."""
+    """Return the texts of one table row, in the order of `_COLUMNS`."""
     return (
         f"{one.jobs:,.0f}",
         f"{signed_duration(one.bias_s)} ({words.change(one.bias) or words.MISSING})",
@@ -163,14 +166,14 @@ def cells(one: Measures) -> tuple[str, ...]:
 
 
 def signed_duration(seconds: float) -> str:
-    """Return a difference of times with its sign."""
+    """Return a difference of times with + or −; a dash if it is not finite."""
     if not math.isfinite(seconds):
         return words.MISSING
     return f"{'−' if seconds < 0 else '+'}{words.duration(abs(seconds))}"
 
 
 def _group(kind: str, name: str, unit: str) -> str:
-    """Return the label of a group of jobs."""
+    """Return the label of a group of jobs: its size with the unit, or kind and name."""
     if kind == "Size":
         return f"{words.with_en_dash(name)} {unit[:-1] if name == '1' else unit}"
     return f"{kind} {name}"

@@ -27,7 +27,7 @@ class ComparedRuns:
 
     Parameters
     ----------
-    runs : Shown
+    runs : StudyResults
         The runs of the study.
     report : ComparisonReport
         What the complete ones say.
@@ -41,7 +41,7 @@ class ComparedRuns:
         The part of the runs that figures over time show; None = all of them.
     epoch : str
         Instant of second 0 for axes on the calendar; "" = axes count from the first submission.
-    earlier : mapping of Entry
+    earlier : mapping of StoredResult
         Title of a policy without a result -> its last one, of other settings, which is shown faint.
     computed : mapping of Loads
         Window -> what `loads` would compute for it.
@@ -73,7 +73,7 @@ class ComparedRuns:
         return self.distinct(self.report.labels)
 
     def distinct(self, titles: Sequence[str]) -> tuple[str, ...]:
-        """Return the first policies with distinct colors, including the baseline."""
+        """Return the first policy of each color, up to the number drawn, with the baseline."""
         colours = self.colours()
         first: dict[str, str] = {}
         for title in titles:
@@ -101,7 +101,7 @@ class ComparedRuns:
 
     @property
     def axis(self) -> charts.TimeAxis:
-        """The axis of time."""
+        """The time axis of the window; without one, of the whole runs."""
         begin_s, end_s = self.window or (0.0, max(self.report.end_s, 1.0))
         return charts.TimeAxis(begin_s, end_s, self.epoch)
 
@@ -116,7 +116,7 @@ class ComparedRuns:
 
     @cached_property
     def loads(self) -> Loads:
-        """Queue and GPU use of all complete policies within the window.
+        """Queue and GPU use in the window, of complete policies and results of earlier settings.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class ComparedRuns:
         )
 
     def around(self, high: str) -> tuple[str, ...]:
-        """Return the policies to draw with a highlighted one: baseline and nearest by mean JCT."""
+        """Return policies to draw with `high`: baseline and nearest by mean JCT, one per color."""
         table = self.report.table
         values = table[table["metric"] == "jct_mean_s"].set_index("label")["value"]
         own = values.get(high, math.nan)
@@ -149,7 +149,7 @@ class ComparedRuns:
         return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
     def look(self, high: str, *, alone: bool = False) -> charts.Look:
-        """Return the line style with one policy highlighted."""
+        """Return the style of lines with `high` and the baseline strong; see `around`."""
         colours = {title: self.style[title][0] for title in self.around(high)}
         return charts.Look(colours, self.baseline, high, alone, earlier=frozenset(self.earlier))
 

@@ -150,7 +150,10 @@ class ComparisonView:
         return jobs.jct_cdf(self.group_runs, self.choice.high, alone=False)
 
     def columns(self, *, usual: bool = False) -> list[Metric]:
-        """Return the metrics available in the ledger, or the `usual` ones with the goal."""
+        """Return the ledger's metrics with values: all, or the `usual` ones with the goal.
+
+        Under overload the usual ones are makespan and utilization.
+        """
         if not usual:
             return ledger.columns(self.table, "", list(ledger.ALL))
         if self.is_overloaded:
@@ -169,7 +172,7 @@ class ComparisonView:
 
 
 def key_of(compared: ComparedRuns, choice: ComparisonChoice) -> tuple[object, ...]:
-    """Return the cache key of the view of stored runs."""
+    """Return the cache key of the view of stored runs under a choice."""
     scenarios = "|".join(key for own in compared.runs.keys for key in own)
     chosen = choice.goal, choice.high, choice.group
     return *compared.with_window(choice.window).key, scenarios, *chosen
@@ -229,9 +232,10 @@ def build(
 def _headline(
     compared: ComparedRuns, choice: ComparisonChoice, group: GroupComparison | None
 ) -> tuple[Headline, str]:
-    """Return the headline of the chosen group and its facts.
+    """Return the headline and the facts of the chosen group, else of all jobs.
 
-    Falls back to all jobs if nothing can be judged or the goal needs whole runs.
+    Falls back to all jobs if nothing can be judged or the goal needs whole runs. A policy that only
+    has a result of earlier settings gets a placeholder.
     """
     facts, high = compared.report.facts, choice.high
     whole = compared.report.headline_of(high, choice.goal)
@@ -247,7 +251,7 @@ def _headline(
 
 
 def _of_group(seen: ComparedRuns, group: GroupComparison) -> ComparedRuns:
-    """Return the runs with the completion times of a group."""
+    """Return the runs with completion curves and incomplete jobs of a group only."""
     lost = group.counts["jobs"] - group.counts["completed"]
     left_out = {
         str(label): int(number) for label, number in lost.set_axis(group.counts["label"]).items()
@@ -260,7 +264,7 @@ def _of_group(seen: ComparedRuns, group: GroupComparison) -> ComparedRuns:
 
 
 def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFrame:
-    """Return the comparison of all jobs or of a group; few jobs have no percentages."""
+    """Return the comparison of all jobs, or of a group; groups of few jobs have no changes."""
     report = compared.report
     if group is None:
         return report.table
@@ -274,7 +278,10 @@ def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFram
 def _tiles(
     compared: ComparedRuns, cells: Cells, choice: ComparisonChoice, *, whole: bool
 ) -> tuple[Tile, ...]:
-    """Return the tiles of the highlighted policy, with the baseline's values."""
+    """Return the tiles of the highlighted policy, one per known metric, with the baseline's.
+
+    Empty tiles if the policy only has a result of earlier settings.
+    """
     title = choice.high or compared.baseline or compared.report.labels[0]
     if title in compared.earlier:
         return EMPTY_TILES
@@ -304,7 +311,7 @@ def _tiles(
 
 
 def _change_line(cell: ledger.LedgerCell) -> tuple[str, str]:
-    """Return the change of a cell as text, and its verdict."""
+    """Return a cell's change as text, such as "▾ 12 % better", and its verdict."""
     if cell.change == "≈":
         return "about the same", ""
     points = " point" if cell.change[1:] == "1 pt" else " points"
@@ -314,7 +321,10 @@ def _change_line(cell: ledger.LedgerCell) -> tuple[str, str]:
 
 
 def _shares_tile(compared: ComparedRuns, cells: Cells, title: str, *, whole: bool) -> list[Tile]:
-    """Return the tile with the shares of faster and slower jobs; of a group only slower."""
+    """Return one tile with the shares of faster, same and slower jobs; [] if unknown.
+
+    In a group only the share of slower jobs is known.
+    """
     if whole:
         change = compared.report.changes.get(title)
         if change is None:
@@ -334,7 +344,7 @@ def _shares_tile(compared: ComparedRuns, cells: Cells, title: str, *, whole: boo
 
 
 def _notes(compared: ComparedRuns, *, whole: bool) -> str:
-    """Return the caption below the ledger."""
+    """Return the caption below the ledger: remarks, incomplete jobs, assumptions."""
     report = compared.report
     also = () if report.first_headline.verdict == "overload" else report.first_headline.also
     not_common = report.not_common if whole else ""
@@ -362,7 +372,7 @@ def _not_completed(counts: pd.DataFrame) -> str:
 
 
 def _tabs(compared: ComparedRuns) -> tuple[str, ...]:
-    """Return the tabs that have something to show."""
+    """Return the keys of the tabs that have something to show, in order."""
     tenants = ("tenants",) if compared.cluster.gpus else ()
     types = ("types", "cost") if has_several_types(compared.runs) else ()
     return "jobs", "time", *tenants, *types, "accuracy", "export"

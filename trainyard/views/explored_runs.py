@@ -122,7 +122,7 @@ def row_labels(occupancy: Occupancy, order: Sequence[int]) -> list[str]:
 def _grids(
     occupancies: Mapping[str, Occupancy], order: Sequence[int], *, differs: bool
 ) -> list[charts.Grid]:
-    """Return one grid per policy, or the difference of two."""
+    """Return one grid per policy, or one of the first less the second; at most `MAX_CELLS`."""
     if not differs:
         return charts.thin_grids(
             [charts.Grid(title, *tables.shares(one, order)) for title, one in occupancies.items()]
@@ -136,7 +136,10 @@ def _grids(
 def _occupancy_table(
     occupancies: Mapping[str, Occupancy], order: Sequence[int], unit: str
 ) -> pd.DataFrame:
-    """Return the data of the machine figure as a table."""
+    """Return a table with one row per node, rack or type, and the mean use by policy.
+
+    `unit` = heading of the size column, GPUs or cores.
+    """
     rows = tables.rows_table(occupancies, order)
     columns = {"row": "Row", "gpu_type": "GPU type", "rack": "Rack", "size": unit}
     for prefix, heading in (("in_use ", "In use"), ("down ", "Down")):
@@ -147,7 +150,7 @@ def _occupancy_table(
 
 
 def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> FigureView:
-    """Return the figure of the jobs on a node under a policy."""
+    """Return the figure of the jobs on one node over time under a policy, as bars."""
     sizes, unit = tables.node_sizes(explored.books[title].cluster)
     clock, frame = explored.book.clock, bars.frame
     figure = charts.node_jobs(
@@ -183,7 +186,7 @@ def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> Figu
 def branch_view(
     was: StoredResult, here: StoredResult, at_s: float, after: BranchDifference, clock: RunClock
 ) -> FigureView:
-    """Return the figure of a run and its branch; `clock` formats the instant."""
+    """Return the figure of queue and GPU use of a run and its branch at `at_s`."""
     end_s = max(float(entry.summary["end_s"]) for entry in (was, here))
     frames = branch_diff.branch_frames(was, here)
     at = clock.format(at_s)

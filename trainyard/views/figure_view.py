@@ -50,7 +50,10 @@ class FigureView:
 
 
 def stack_frames(frames: Mapping[str, pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:
-    """Return frames of several policies in one table: policy, then renamed columns."""
+    """Return frames of several policies as one table: policy, then the renamed columns.
+
+    Only the columns in `columns` are kept.
+    """
     rows = pd.concat(
         [frame.assign(policy=title) for title, frame in frames.items()], ignore_index=True
     )

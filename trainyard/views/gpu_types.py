@@ -26,7 +26,7 @@ _FAIRNESS: Final = {"share": "Share of jobs", "rho": "At most this many times th
 
 
 def type_use(compared: ComparedRuns) -> FigureView:
-    """Return the figure of utilization by GPU type."""
+    """Return the figure of the share of time that each GPU type was held, by policy."""
     use = _use(compared)
     busy = "; ".join(f"{title}: {', '.join(_busy(frame))}" for title, frame in use.items())
     return FigureView(
@@ -40,7 +40,7 @@ def type_use(compared: ComparedRuns) -> FigureView:
 
 
 def type_cost(compared: ComparedRuns) -> FigureView:
-    """Return the figure of the cost of held GPUs by type."""
+    """Return the figure of the cost of held GPUs by type, and of the whole cluster."""
     use = _use(compared)
     cost = "; ".join(
         f"{title} {money(float(frame['held_usd'].sum()))} of"
@@ -58,7 +58,7 @@ def type_cost(compared: ComparedRuns) -> FigureView:
 
 
 def type_shares(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of GPU types by group of jobs under a policy."""
+    """Return the figure of each GPU type's share of GPU time, by group of jobs, of a policy."""
     by_type = compared.details.types
     table = by_type.shares[title]
     whole = table[(table["kind"] == "all").to_numpy()]
@@ -89,7 +89,7 @@ def type_shares(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | None:
-    """Return the figure of finish-time fairness.
+    """Return the figure of finish-time fairness: the distribution of JCT over a reference.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _use(compared: ComparedRuns) -> Mapping[str, pd.DataFrame]:
 
 
 def _busy(frame: pd.DataFrame) -> list[str]:
-    """Return the utilization of each GPU type as texts."""
+    """Return each GPU type with its utilization as text; types without capacity are left out."""
     rows = zip(frame["gpu_type"], frame["held_gpu_h"], frame["capacity_gpu_h"], strict=True)
     return [
         f"{kind} {share(float(held) / float(there))}" for kind, held, there in rows if there > 0

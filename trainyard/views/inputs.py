@@ -38,7 +38,7 @@ _SPEEDS: Final = {
 
 
 def trace_views(profile: TraceProfile) -> Iterator[FigureView]:
-    """Yield the figures of arrivals, sizes, run times and heaviest users of a trace."""
+    """Yield figures of a trace: arrivals, sizes, run times and heaviest users, if known."""
     axis = charts.TimeAxis(0.0, max(profile.span_s, 1.0))
     arrivals, sizes, durations = profile.arrivals, profile.sizes, profile.durations
     yield _view("arrivals", charts.arrivals(arrivals, axis), _peak_sentence(arrivals), arrivals)
@@ -55,7 +55,7 @@ def _view(name: str, figure: Any, finding: str, rows: pd.DataFrame) -> FigureVie
 
 
 def _peak_sentence(arrivals: pd.DataFrame) -> str:
-    """Return the sentence on the peak of arrivals."""
+    """Return the sentence on the hour or interval with the most submissions."""
     most = arrivals.iloc[int(arrivals["jobs_per_hour"].argmax())]
     width_s = float(most["width_s"])
     rate = (
@@ -67,7 +67,7 @@ def _peak_sentence(arrivals: pd.DataFrame) -> str:
 
 
 def _sizes_sentence(sizes: pd.DataFrame) -> str:
-    """Return the sentence on the most common sizes."""
+    """Return the sentence on the sizes with the most jobs and with the most GPU-hours."""
     jobs, hours = (
         sizes["gpus"].iloc[int(sizes[name].argmax())].replace("-", "–")
         for name in ("jobs", "gpu_hours")
@@ -79,7 +79,7 @@ def _sizes_sentence(sizes: pd.DataFrame) -> str:
 
 
 def _median_sentence(durations: pd.DataFrame) -> str:
-    """Return the sentence on the median run time."""
+    """Return the sentence on the bin of run times that holds the median."""
     middle = durations.iloc[int((durations["jobs"].cumsum() < durations["jobs"].sum() / 2).sum())]
     low, high = time(float(middle["low_s"])), time(float(middle["high_s"]))
     return (
@@ -89,7 +89,7 @@ def _median_sentence(durations: pd.DataFrame) -> str:
 
 
 def _heaviest_sentence(users: pd.DataFrame) -> str:
-    """Return the sentence on the heaviest user."""
+    """Return the sentence on the first user, the heaviest, with its GPU- or core-hours."""
     column, unit = (
         ("gpu_hours", "GPU-hours") if "gpu_hours" in users else ("core_hours", "core-hours")
     )
@@ -99,7 +99,7 @@ def _heaviest_sentence(users: pd.DataFrame) -> str:
 
 
 def racks(cluster: Cluster) -> FigureView:
-    """Return the figure of the machines, rack by rack."""
+    """Return the figure of the nodes by rack, with counts of GPUs, nodes and racks as title."""
     nodes = machines.node_rows(cluster)
     types = charts.type_style([kind.name for kind in cluster.types])
     gpus = f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""

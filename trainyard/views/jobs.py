@@ -57,7 +57,7 @@ def _median_s(curve: pd.DataFrame) -> float:
 
 
 def winners(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of faster and slower jobs under a policy, against the baseline."""
+    """Return the figure of jobs faster and slower than under the baseline, of a policy."""
     report = compared.report
     change = report.changes[title]
     faster, same, slower = parts = grouped.change_texts(
@@ -93,7 +93,7 @@ def groups(
     by : str
         Key of `Details.groupings`.
     what : str
-        Key of `trainyard.results.groups.WHATS`.
+        Key of `trainyard.results.groups.GROUP_METRICS`.
 
     Returns
     -------
@@ -125,6 +125,7 @@ def groups(
     )
 
     def data() -> pd.DataFrame:
+        """Return the means by group and policy as a table, with intervals if there are any."""
         columns = {
             "Group": table["group"],
             "Policy": table["label"],
@@ -146,7 +147,7 @@ def groups(
 
 
 def parts(compared: ComparedRuns) -> FigureView:
-    """Return the figure of the parts of mean completion times."""
+    """Return the figure of the parts of the mean completion time, by policy."""
     table = compared.report.parts
     each = "; ".join(
         f"{row['policy']} {formatting.time(row['jct_s'])}, of it {formatting.time(row['queue_s'])}"
@@ -204,7 +205,7 @@ def predictions(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def _near(title: str, near: Accuracy) -> str:
-    """Return the sentence on the accuracy of a policy's estimates."""
+    """Return the sentence on how close a policy's size estimates are to the truth."""
     return (
         f"{title}: {formatting.share(near.near)} of sizes within a factor of 2, half of them within"
         f" {formatting.factor(near.median_factor)}."

@@ -66,7 +66,7 @@ class Row:
     ----------
     title, colour : str
         Of the policy.
-    cells : sequence of Cell
+    cells : sequence of LedgerCell
         One per column.
     kind : {"base", "high", "earlier", ""}
         Whether it is the baseline or the highlighted policy, or a result of earlier settings.
@@ -121,6 +121,8 @@ class LedgerView:
         What the figures over time show, and the whole run.
     log : (float, float)
         Ends of the axis of the completion curve, as logarithms of seconds.
+    sort : (int, bool) or None
+        Index of the column to sort rows by (-1 = title), and whether ascending; None = as given.
     """
 
     columns: Sequence[Metric]
@@ -137,7 +139,7 @@ class LedgerView:
     sort: tuple[int, bool] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; untrusted text is made visible and shortened."""
+        """Return plain values, with the rows sorted by `sort`; titles and notes are shortened."""
         columns = [{"title": one.title, "help": one.help} for one in self.columns]
         rows = list(self.rows)
         if self.sort is not None:
@@ -161,7 +163,7 @@ class LedgerView:
 
 
 def _sorted_by(row: Row, at: int, *, up: bool) -> tuple[bool, float | str]:
-    """Return the sort key of a row for a column, or for its title."""
+    """Return the sort key of a row by column `at`, or by title if negative; gaps come last."""
     if at < 0:
         return bool(row.note), row.title.lower()
     value = row.cells[at].value if at < len(row.cells) else math.nan
@@ -169,7 +171,7 @@ def _sorted_by(row: Row, at: int, *, up: bool) -> tuple[bool, float | str]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    """Return a row as plain values."""
+    """Return a row as plain values, with title and note on one line and shortened."""
     return {
         "title": visible(row.title, NAME),
         "colour": row.colour,
@@ -259,7 +261,7 @@ def ledger_of(
 def _complete_row(
     compared: ComparedRuns, title: str, cells: Sequence[LedgerCell], state: State
 ) -> Row:
-    """Return the row of a policy with results."""
+    """Return the row of a policy with a result, of present or of earlier settings."""
     load = compared.loads.runs[title]
     curve = compared.frames["cdf"][title]
     base, earlier = title == compared.baseline, title in compared.earlier
@@ -283,7 +285,7 @@ def _complete_row(
 
 
 def _round_for_readout(value: float) -> float | None:
-    """Return a value rounded for the readout; None for NaN."""
+    """Return a value with one decimal below 10, else a whole number; None for NaN."""
     if math.isnan(value):
         return None
     return round(value, 1) if value < 10 and round(value, 1) % 1 else round(value)
@@ -306,20 +308,23 @@ Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def by_place(table: pd.DataFrame) -> Cells:
-    """Return the rows of the comparison table by policy and metric."""
+    """Return (policy, metric) -> row of the comparison table."""
     rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
     return {(str(row["label"]), str(row["metric"])): row for row in rows}
 
 
 def columns(table: pd.DataFrame, goal: str = "", names: Sequence[str] = MAIN) -> list[Metric]:
-    """Return the available metrics among `names`, with the goal."""
+    """Return the metrics in `names` that the table has; a `goal` not in them comes first."""
     available = set(table["metric"])
     requested = [*([goal] if goal and goal not in names else []), *names]
     return [ALL[name] for name in requested if name in available]
 
 
 def cell(cells: Cells, title: str, metric: Metric, baseline: str) -> LedgerCell:
-    """Return one metric of one policy, with its difference to the baseline."""
+    """Return one metric of one policy as a cell, with its difference to the baseline.
+
+    Without a baseline, for the baseline itself and for unknown values there is no difference.
+    """
     row = cells.get((title, metric.name))
     if row is None or row["value"] is None or math.isnan(float(row["value"])):
         return LedgerCell(formatting.MISSING)

@@ -55,7 +55,7 @@ def lesson_views(
 
 
 def part_view(lesson: Lesson, step: LessonStep, runs: StudyResults, finding: str) -> FigureView:
-    """Return the figure of a part of the Compare page that a lesson explains."""
+    """Return the figure of a part of the Compare page that a step of a lesson explains."""
     assert step.part != "headline", "no figure"
     assert step.part != "table", "no figure"
     make = {**_TOGETHER, "timeline": _timeline}[step.part]
@@ -75,7 +75,10 @@ def _style(runs: StudyResults) -> dict[str, tuple[str, str]]:
 def _curve(
     lesson: Lesson, picture: Picture, runs: list[LessonRun], of: tuple[str, str]
 ) -> FigureView:
-    """Return the figure of a metric along the axis."""
+    """Return the figure of a metric along the axis of a lesson, per policy and run.
+
+    `of` = (name of the figure, its finding).
+    """
     assert lesson.axis is not None, "a curve needs an axis"
     label = lesson.axis.label
     tables = {run.name: numbers.curve(run.results, lesson.values, picture.metric) for run in runs}
@@ -83,6 +86,7 @@ def _curve(
     columns = {"value": label, "policy": "Policy", "number": f"{amount.capitalize()} (s)"}
 
     def data() -> pd.DataFrame:
+        """Return the curves as one table; several runs get a column "Run"."""
         named = {run: table.rename(columns=columns) for run, table in tables.items()}
         if len(named) == 1:
             return next(iter(named.values()))
@@ -94,7 +98,7 @@ def _curve(
 
 
 def _labels(places: Places) -> dict[str, tuple[StudyResults, int]]:
-    """Return the label of each policy of each run in a shared figure."""
+    """Return label -> (results, index of the policy), one per policy of each run."""
     return {
         f"{title} · {run}" if run else title: (runs, at)
         for run, runs in places.items()
@@ -103,7 +107,10 @@ def _labels(places: Places) -> dict[str, tuple[StudyResults, int]]:
 
 
 def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of completion times of all runs."""
+    """Return the figure of completion times, one line per policy and run.
+
+    `of` = (name of the figure, its finding).
+    """
     labels = _labels(places)
     first = next(iter(places.values()))
     looks, later = (
@@ -127,7 +134,10 @@ def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
 
 
 def _parts_figure(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of the mean completion time by part, one bar per run in `places`."""
+    """Return the figure of mean completion times by part, one bar per policy and run.
+
+    `of` = (name of the figure, its finding).
+    """
     table = pd.DataFrame(
         [
             {"policy": label, **runs.entries[at][0].chart("parts").iloc[0].to_dict()}
@@ -149,7 +159,7 @@ _TOGETHER: Final[Mapping[str, Callable[[Picture, Places, tuple[str, str]], Figur
 
 
 def _side_by_side(picture: Picture, places: Places, of: tuple[str, str]) -> Iterator[FigureView]:
-    """Yield one figure per run, on the same axes."""
+    """Yield one figure per run, all on the same axes; `of` = (name, finding)."""
     name, finding = of
     make = {"timeline": _timeline, "groups": _groups}[picture.kind]
     for at, run in enumerate(places):
@@ -160,7 +170,10 @@ def _side_by_side(picture: Picture, places: Places, of: tuple[str, str]) -> Iter
 
 
 def _timeline(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of queue and GPU use of the first run."""
+    """Return the figure of queue and GPU use of the first run in `places`.
+
+    The axes fit all runs. `of` = (name of the figure, its finding).
+    """
     every = [entries[0] for runs in places.values() for entries in runs.entries]
     end_s = max(1.0, *(float(entry.summary["end_s"]) for entry in every))
     most = max(float(_high(entry.chart("queue")).max()) for entry in every)
@@ -190,7 +203,10 @@ def _high(queue: pd.DataFrame) -> pd.Series:
 
 
 def _groups(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of means by group of the first run."""
+    """Return the figure of means by group of jobs and policy, of the first run in `places`.
+
+    `of` = (name of the figure, its finding).
+    """
     runs = next(iter(places.values()))
     table = numbers.groups(runs, picture.metric, picture.by)
     amount = in_sentence(curves.title(picture.metric))

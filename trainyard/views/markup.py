@@ -92,7 +92,7 @@ def html_scroll_table(
 
 
 def html_frame(frame: pd.DataFrame) -> str:
-    """Return a frame as a table; long ones show every n-th row and a note."""
+    """Return a frame as an HTML table; a long one shows every n-th row and a note."""
     every = max(-(-len(frame) // MAX_ROWS), 1)
     some = frame.iloc[::every]
     # By place, because two columns may be named alike.
@@ -104,7 +104,7 @@ def html_frame(frame: pd.DataFrame) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as HTML text."""
+    """Return a value as HTML: numbers with separators, NaN as a dash, long text shortened."""
     if isinstance(value, (float, np.floating)):
         number = float(value)
         return (

@@ -47,7 +47,7 @@ class TableStyle:
 
 
 def full_table(table: pd.DataFrame, style: TableStyle) -> str:
-    """Return the table with one row per metric and one column per policy."""
+    """Return an HTML table with one row per known metric and one column per policy."""
     cells = ledger.by_place(table)
     titles = [title for title in style.policies if any(title == one for one, _ in cells)]
     head = "".join(f'<th scope="col">{_policy_header(title, style)}</th>' for title in titles)
@@ -63,7 +63,7 @@ def full_table(table: pd.DataFrame, style: TableStyle) -> str:
 
 
 def export_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the comparison as a table for export, one row per policy."""
+    """Return a table with one row per policy, and per metric its value and its change."""
     values = table.pivot_table(
         index="label", columns="metric", values=["value", "change"], sort=False, dropna=False
     )
@@ -75,7 +75,7 @@ def export_table(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def swatch(colour: str, dash: str) -> str:
-    """Return a short line in the color and dash of a policy."""
+    """Return an HTML line in a policy's color; printed with its dash."""
     stripes, at = [], 0
     for drawn, gap in _DASH[dash]:
         stripes.append(
@@ -87,13 +87,13 @@ def swatch(colour: str, dash: str) -> str:
 
 
 def _policy_header(title: str, style: TableStyle) -> str:
-    """Return the header of a policy with its swatch."""
+    """Return the column header of a policy: swatch, title, "(baseline)"."""
     base = ' <span class="unit">(baseline)</span>' if title == style.baseline else ""
     return f"{swatch(*style.policies[title])}{text(title)}{base}"
 
 
 def _cell(row: Mapping[str, Any] | None, metric: Metric, style: TableStyle) -> str:
-    """Return the cell of one policy and metric."""
+    """Return the HTML cell of one policy and metric: value, mark of the best, difference."""
     if row is None:
         return f"<td>{words.MISSING}</td>"
     value = words.BY_UNIT[metric.unit](
@@ -105,7 +105,7 @@ def _cell(row: Mapping[str, Any] | None, metric: Metric, style: TableStyle) -> s
 
 
 def _difference(row: Mapping[str, Any], style: TableStyle) -> str:
-    """Return the difference to the baseline with arrow, interval and verdict."""
+    """Return the difference to the baseline as HTML: arrow, change, half interval, verdict."""
     change = words.change(float(row["change"]))
     if not change or not style.baseline:
         return '<span class="diff">&nbsp;</span>' if style.baseline else ""
@@ -120,13 +120,13 @@ def _difference(row: Mapping[str, Any], style: TableStyle) -> str:
 
 
 def _half(half: float, change: float) -> str:
-    """Return half of an interval in the unit of its change, with visible digits."""
+    """Return half an interval as text: a factor if the change is above `MANY`, else percent."""
     half = half if change > MANY else 100 * half
     return f"{half:,.0f}" if half >= 9.5 else f"{half:.1f}"
 
 
 def _frame_table(head: str, rows: Sequence[str], style: TableStyle, table: pd.DataFrame) -> str:
-    """Return the table in its frame, with the note on differences."""
+    """Return the table in its frame; with several policies a note explains it."""
     compared = style.baseline and table["change"].notna().any()
     against = (
         f"Differences against {style.baseline}, over the jobs completed under both. "
@@ -142,7 +142,7 @@ def _frame_table(head: str, rows: Sequence[str], style: TableStyle, table: pd.Da
 
 
 def accuracy_table(trust: Trust) -> pd.DataFrame:
-    """Return the errors of simulated waits by size of job."""
+    """Return a table of the errors of simulated waits, one row per size of job."""
     sizes = trust.by_size
     columns = {
         "size": "GPUs",

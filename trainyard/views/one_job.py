@@ -83,6 +83,8 @@ class JobStory:
         By policy, the one that is looked at first.
     submit_s, end_s : float, seconds
         From its submission to its last end under any of these policies.
+    clock : RunClock
+        Formatter of instants.
     """
 
     title: str
@@ -95,7 +97,10 @@ class JobStory:
 
 
 def story(explored: ExploredRuns, job: int) -> JobStory:
-    """Return the story of a job, given by its row in the trace."""
+    """Return one job under the explored policies: its outcomes, sentence and time range.
+
+    `job` = row of the trace.
+    """
     book = explored.book
     under = tuple(_job_under(title, one, job) for title, one in explored.books.items())
     submit_s = float(book.result.jobs["submit_s"].iloc[job])
@@ -114,7 +119,7 @@ def story(explored: ExploredRuns, job: int) -> JobStory:
 
 
 def window(submit_s: float, end_s: float) -> tuple[float, float]:
-    """Return the time window around a job's life, with a margin of a tenth."""
+    """Return (start, end) around a job's life, with a margin of a tenth; start is at least 0."""
     margin_s = 0.1 * max(end_s - submit_s, 60.0)
     return max(submit_s - margin_s, 0.0), end_s + margin_s
 
@@ -146,7 +151,7 @@ def life_lines(shown: JobStory, colours: Mapping[str, str], *, dark: bool = Fals
 
 
 def table(shown: JobStory, *, dark: bool = False) -> str:
-    """Return the numbers of a job as an HTML table, one column per policy."""
+    """Return waits, run time, stops and end of a job as an HTML table, a column per policy."""
     columns = shown.under[::-1]
     rows = [
         ("Waited to start", [_time(one.waited_s) for one in columns]),
@@ -176,7 +181,7 @@ def _theme_tag(dark: bool) -> str:
 
 
 def _job_under(title: str, book: Book, job: int) -> JobUnder:
-    """Return the outcome of a job under one policy."""
+    """Return the outcome of a job under one policy, with its times summed by state."""
     row = book.result.jobs.iloc[job]
     periods = _join_periods([(one.t0, one.t1, one.state) for one in job_periods(book.line, job)])
     first = next((t0 for t0, _, state in periods if state != "waiting"), math.inf)
@@ -202,7 +207,7 @@ def _job_under(title: str, book: Book, job: int) -> JobUnder:
 def _join_periods(
     periods: Sequence[tuple[float, float, str]],
 ) -> tuple[tuple[float, float, str], ...]:
-    """Return the periods with equal neighboring states joined."""
+    """Return the periods with adjacent ones of the same state joined."""
     joined: list[tuple[float, float, str]] = []
     for t0, t1, state in periods:
         if joined and joined[-1][2] == state and joined[-1][1] == t0:
@@ -213,7 +218,7 @@ def _join_periods(
 
 
 def _sentence(under: Sequence[JobUnder]) -> str:
-    """Return the sentence that compares the outcomes."""
+    """Return how the job ends, or how much earlier or later under the first of two policies."""
     first = under[0]
     if len(under) == 1:
         return _outcome_clause(first)
@@ -228,7 +233,7 @@ def _sentence(under: Sequence[JobUnder]) -> str:
 
 
 def _outcome_clause(one: JobUnder) -> str:
-    """Return the clause on the end of a job under a policy."""
+    """Return the clause on how a job ended under a policy, such as "Refused by FIFO"."""
     if math.isfinite(one.finish_s):
         return f"Done under {one.title}"
     if one.outcome == "impossible":
@@ -242,7 +247,7 @@ def _outcome_clause(one: JobUnder) -> str:
 
 
 def _bars(one: JobUnder, submit_s: float, span_s: float) -> str:
-    """Return the bars of a life as HTML."""
+    """Return the periods of a life as HTML bars, placed in percent of `span_s`."""
     parts = []
     for t0, t1, state in _visible_periods(one.periods, span_s):
         left, width = 100 * (t0 - submit_s) / span_s, 100 * (t1 - t0) / span_s
@@ -253,7 +258,7 @@ def _bars(one: JobUnder, submit_s: float, span_s: float) -> str:
 def _visible_periods(
     periods: Sequence[tuple[float, float, str]], span_s: float
 ) -> Sequence[tuple[float, float, str]]:
-    """Return the periods without those too short to see, for very long lives."""
+    """Return the periods; of more than 400 only the longest, none below 1/2000 of `span_s`."""
     if len(periods) <= _MAX_PERIODS:
         return periods
     lengths = np.array([t1 - t0 for t0, t1, _ in periods])

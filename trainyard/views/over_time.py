@@ -28,7 +28,7 @@ def queue(
     marks: Sequence[float] = (),
     note: str = "",
 ) -> FigureView:
-    """Return the figure of jobs waiting and GPUs busy over time.
+    """Return the figure of jobs waiting and GPUs busy over time, one line per policy.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def queue(
 
 
 def _whole_queue(compared: ComparedRuns) -> tuple[Floats, Floats, charts.TimeAxis]:
-    """Return the queue of the whole run under the baseline, for the strip."""
+    """Return bin edges, jobs waiting and time axis of the baseline's whole run, for the strip."""
     whole_runs = compared.with_window(None)
     title = compared.baseline or compared.drawn[0]
     return (
@@ -132,7 +132,7 @@ def two_digits(value: float) -> str:
 
 
 def gpus(compared: ComparedRuns) -> FigureView | None:
-    """Return the figure of GPU states, one row per policy; None without GPUs."""
+    """Return the figure of GPUs by state over time, one row per policy; None without GPUs."""
     if not compared.cluster.gpus:
         return None
     states = compared.series("states")
@@ -148,7 +148,7 @@ def gpus(compared: ComparedRuns) -> FigureView | None:
 
 
 def states(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of GPU states under one policy."""
+    """Return the figure of GPUs by state over time under one policy."""
     frame = compared.frames["states"][title]
     most = f"{frame['fragmented'].max():,.0f}"
     return FigureView(
@@ -161,7 +161,7 @@ def states(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def allocation(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of GPUs by job under a policy."""
+    """Return the figure of GPUs per job over time under a policy, largest jobs by name."""
     series, ids = compared.frames["allocation"][title], compared.job_ids
     named = [ids[column] for column in series.columns if column in ids]
     figure = charts.allocation(
@@ -185,7 +185,7 @@ def allocation(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def _meaning(states: Sequence[pd.DataFrame]) -> str:
-    """Return the meanings of the states that occur."""
+    """Return one sentence with the meanings of the GPU states that occur."""
     there = [
         f"{state.name}: {state.meaning}"
         for state in charts.STATES
@@ -196,13 +196,13 @@ def _meaning(states: Sequence[pd.DataFrame]) -> str:
 
 
 def _repeat(compared: ComparedRuns) -> str:
-    """Return the caption on the repeat shown; "" without repeats."""
+    """Return the caption on which repeat the series over time are of; "" without repeats."""
     study = compared.runs.study
     return repeat_note(study.repeats, study.base.seed)
 
 
 def _series(compared: ComparedRuns) -> pd.DataFrame:
-    """Return means over time, one row per policy and point."""
+    """Return a table of jobs waiting and GPUs by state, one row per policy and point in time."""
     parts = []
     for title in compared.drawn:
         own = [compared.frames["queue"][title][["t_s", "waiting"]]]

@@ -21,20 +21,20 @@ def _yield_view(make: Callable[[ComparedRuns], FigureView | None], compared: Com
 
 
 def _winners(compared: ComparedRuns) -> Views:
-    """Yield the winners and losers of each policy."""
+    """Yield the figure of faster and slower jobs of each drawn policy, if any job changed."""
     for title, change in compared.report.changes.items():
         if title in compared.drawn and len(change.histogram):
             yield jobs.winners(compared, title)
 
 
 def _groups(compared: ComparedRuns) -> Views:
-    """Yield the means by each grouping."""
+    """Yield the figure of means by each grouping; nothing if no policies were compared."""
     if compared.report.changes:
         yield from (jobs.groups(compared, by) for by in compared.details.groupings)
 
 
 def _allocation(compared: ComparedRuns) -> Views:
-    """Yield the GPUs by job of each policy."""
+    """Yield the figure of GPUs per job of each drawn policy; nothing without GPUs."""
     if compared.cluster.gpus:
         yield from (over_time.allocation(compared, title) for title in compared.drawn)
 
@@ -45,14 +45,14 @@ def _resources(compared: ComparedRuns) -> Views:
 
 
 def _predictions(compared: ComparedRuns) -> Views:
-    """Yield the run-time estimates of each policy."""
+    """Yield the figure of run-time estimates of each drawn policy that made some."""
     for title in compared.details.diagnostics.points:
         if title in compared.drawn:
             yield jobs.predictions(compared, title)
 
 
 def _tenants(compared: ComparedRuns) -> Views:
-    """Yield the teams under each policy."""
+    """Yield the figure of tenants under each drawn policy; nothing without tenants."""
     teams = compared.details.teams
     if teams is not None:
         for title, report in compared.details.tenants.items():
@@ -61,9 +61,10 @@ def _tenants(compared: ComparedRuns) -> Views:
 
 
 def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[ComparedRuns], Views]:
-    """Return a function that yields figures if there are several GPU types."""
+    """Return a function that yields the figures, or nothing with a single GPU type."""
 
     def make(compared: ComparedRuns) -> Views:
+        """Yield the figure of each maker if the runs have several GPU types."""
         if has_several_types(compared.runs):
             yield from (maker(compared) for maker in makers)
 
@@ -71,7 +72,7 @@ def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[Co
 
 
 def _type_shares(compared: ComparedRuns) -> Views:
-    """Yield the shares of GPU types of each policy."""
+    """Yield the shares of GPU types of each drawn policy; nothing with a single type."""
     if has_several_types(compared.runs):
         yield from (gpu_types.type_shares(compared, title) for title in compared.drawn)
 

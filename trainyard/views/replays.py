@@ -51,7 +51,7 @@ def published_view(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
 def measure_curve(
     replay: Replay, table: pd.DataFrame, axis: ReplayAxis, group: Sequence[ReplayMeasure], at: float
 ) -> FigureView:
-    """Return the figure of measures of one metric over an axis.
+    """Return the figure of measures of one metric over an axis, with the published claim.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def measure_curve(
     group : sequence of ReplayMeasure
         What is drawn.
     at : float
-        Where the line stands.
+        Value of the axis that is marked by a vertical line.
     """
     first = group[0]
     table = table[table["measure"].isin([measure.label for measure in group])]
@@ -104,7 +104,10 @@ def measure_curve(
 def _claim(
     replay: Replay, axis: ReplayAxis, measure: ReplayMeasure
 ) -> charts.PublishedClaim | None:
-    """Return the claim to draw in a curve: at a value of this axis, or without an axis."""
+    """Return the published figure and band for a measure's curve; None without a claim.
+
+    Claims at a value of this axis come first, then those without an axis.
+    """
     key = (measure.metric, measure.arms, measure.kind)
     own = [
         claim
@@ -126,7 +129,7 @@ def _claim(
 
 
 def number(measure: ReplayMeasure, value: float) -> str:
-    """Return a measure's value as text, as in the table."""
+    """Return a measure as text: "× 1.50" for a ratio, signed for a difference, with its unit."""
     if not math.isfinite(value):
         return MISSING
     if measure.kind == "ratio":
@@ -138,7 +141,7 @@ def number(measure: ReplayMeasure, value: float) -> str:
 
 
 def metric_text(metric: str, value: float) -> str:
-    """Return a value of a metric with its unit."""
+    """Return a value of a metric with its unit; a dash if it is not finite."""
     unit = curves.unit(metric)
     if unit in BY_UNIT and unit:
         return BY_UNIT[unit](value)

@@ -52,7 +52,7 @@ def known_resources(compared: ComparedRuns) -> list[str]:
 
 
 def resources(compared: ComparedRuns, name: str) -> FigureView:
-    """Return the figure of a resource held and used by jobs; `name` as from `known`.
+    """Return the figure of a resource held and used over time; a key of `RESOURCES`.
 
     Raises
     ------

@@ -80,7 +80,10 @@ def sweep_curve(
 def sweep_map(
     findings: SweepFindings, points: pd.DataFrame, metric: str, policy: str, *, change: bool
 ) -> FigureView:
-    """Return the figure of a metric over both axes of a sweep under a policy."""
+    """Return the figure of a metric of one policy over both axes of a sweep.
+
+    `change` = whether the points are changes against the baseline.
+    """
     amount = _amount(metric, change=change)
     x, y = (axis.path for axis in findings.sweep.axes)
     heading = f"{policy}: {'change of ' if change else ''}{amount.title}"
@@ -103,7 +106,7 @@ def sweep_map(
 def sweep_table(
     findings: SweepFindings, points: pd.DataFrame, metric: str, *, change: bool
 ) -> pd.DataFrame:
-    """Return the numbers of a sweep: axes and metric; changes as shares."""
+    """Return the points of a sweep with readable column names; changes are shares."""
     amount = COLUMNS[metric]
     names = dict(zip((axis.path for axis in findings.sweep.axes), findings.axes, strict=True))
     columns = {
@@ -131,7 +134,10 @@ def value_text(value: object) -> str:
 def capacity_curve(
     question: SizeQuestion, readings: pd.DataFrame, style: Style, finding: str
 ) -> FigureView:
-    """Return the figure of the target metric by tried node count of one cluster row."""
+    """Return the figure of the target metric by tried node count, one line per policy.
+
+    `readings` = table of the tried sizes, `PlanRun.readings`.
+    """
     name = row_name(question.study, question.groups[0])
     target = _target(question)
     figure = charts.capacity_curve(
@@ -145,7 +151,10 @@ def capacity_curve(
 
 
 def _drawn_range(question: SizeQuestion, readings: pd.DataFrame) -> tuple[int, int]:
-    """Return the range of sizes to draw."""
+    """Return the (least, most) nodes to draw: the whole range, or the tried part of it.
+
+    The tried part, after a search that doubles sizes, ends at about 1.3 times the largest answer.
+    """
     if not question.begin:
         return question.low[0], question.high[0]
     held = readings[readings["holds"]].groupby("policy")["size"].min()
@@ -158,7 +167,7 @@ def _drawn_range(question: SizeQuestion, readings: pd.DataFrame) -> tuple[int, i
 def mix_map(
     question: SizeQuestion, readings: pd.DataFrame, answer: PolicyAnswer, finding: str
 ) -> FigureView:
-    """Return the figure of tried mixes of two rows of nodes under a policy."""
+    """Return the figure of the tried mixes of two rows of nodes under one policy."""
     own = readings[readings["policy"] == answer.policy]
     first, second = (
         charts.NodeRange(row_name(question.study, at), low, high)
@@ -180,7 +189,7 @@ def mix_map(
 
 
 def _amount(metric: str, *, change: bool = False) -> charts.Amount:
-    """Return the drawn quantity of a metric."""
+    """Return a metric's title and unit for charts, and whether changes are drawn."""
     about = COLUMNS[metric]
     return charts.Amount(about.title, about.unit, change)
 
@@ -197,7 +206,7 @@ def _target(question: SizeQuestion) -> charts.SweepTarget:
 
 
 def _readings(question: SizeQuestion, readings: pd.DataFrame) -> pd.DataFrame:
-    """Return the tried sizes as a readable table."""
+    """Return the table of tried sizes with readable column names."""
     names = [f"{row_name(question.study, at)} nodes" for at in question.groups]
     columns = {
         "policy": "Policy",

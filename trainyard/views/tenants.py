@@ -49,7 +49,10 @@ NOTE: Final = (
 
 
 def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantReport) -> FigureView:
-    """Return the figure of each tenant's GPUs over time under one policy."""
+    """Return the figure of GPUs over time under one policy, for up to 8 tenants.
+
+    Tenants entitled to the most GPU-hours are drawn; the table has all.
+    """
     table = report.table
     drawn = table.nlargest(MAX_DRAWN, "deserved_h").sort_index()
     axis = compared.axis
@@ -83,7 +86,7 @@ def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantRepo
 
 
 def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis) -> pd.DataFrame:
-    """Return GPUs of a tenant over time: within quota, borrowed and missing."""
+    """Return a tenant's GPUs in the window as reduced steps: within quota, borrowed, lacking."""
     used = report.used[team]
     columns = {
         "within": np.minimum(used, quota),
@@ -98,7 +101,7 @@ def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis
 
 
 def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
-    """Return the table of tenants under several policies, with the best columns of each."""
+    """Return one row per tenant and policy; column "Best" names where the policy is best."""
     every = pd.concat(
         [one.table.assign(policy=title) for title, one in reports.items()], ignore_index=True
     )

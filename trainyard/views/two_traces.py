@@ -25,7 +25,7 @@ _SHOWN: Final = {
 
 
 def views(likeness: Likeness, first: str, second: str) -> Iterator[FigureView]:
-    """Yield the figures that compare two traces.
+    """Yield figures that compare two traces: sizes, run times, gaps, hours of the day.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def _rows(table: pd.DataFrame, names: dict[str, str]) -> Callable[[], pd.DataFra
 
 
 def _axis(name: str, table: pd.DataFrame) -> dict[str, Any]:
-    """Return the x axis of a curve."""
+    """Return the Plotly x axis of a curve, by its name: hours, GPUs (log) or durations (log)."""
     low, high = float(table["x"].min()), float(table["x"].max())
     if name == "hour":
         return {"tickvals": [0, 6, 12, 18, 23]}

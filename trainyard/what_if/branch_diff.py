@@ -73,7 +73,7 @@ class BranchDifference:
 def compare_branch(
     branch: Branch, was: StoredResult, here: StoredResult, clock: RunClock
 ) -> BranchDifference:
-    """Return the differences between the two stored runs of a branch.
+    """Return the differences between the two stored runs of a branch, with a sentence.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def _unfinished_groups(branch: Branch, was: pd.DataFrame, here: pd.DataFrame) ->
 def _branch_outcomes(
     mask: Mask, was: StoredResult, here: StoredResult, *jobs: pd.DataFrame
 ) -> tuple[Outcome, Outcome]:
-    """Return both runs as outcomes over the masked jobs."""
+    """Return both runs as outcomes over the masked jobs; `jobs`: the job table of each."""
     pair = [
         Outcome(title, (entry.summary,), (one,), measured=(mask,))
         for title, entry, one in zip(TITLES, (was, here), jobs, strict=True)
@@ -172,7 +172,7 @@ def _branch_outcomes(
 
 
 def _group_row(group: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dict[str, Any]:
-    """Return counts and mean times of one group of jobs, in both runs."""
+    """Return the row of `BranchDifference.jobs` for a group: counts, times and changes."""
     both = outcomes[0].done(0) & outcomes[1].done(0)
     row: dict[str, Any] = {"group": group, "jobs": int(mask.sum()), "both": int(both.sum())}
     for name in _TIMES:
@@ -190,7 +190,10 @@ def _group_row(group: str, mask: Mask, outcomes: tuple[Outcome, Outcome]) -> dic
 
 
 def _totals(was: StoredResult, here: StoredResult) -> pd.DataFrame:
-    """Return the metrics of the whole runs, with their changes."""
+    """Return metrics of the whole runs with their changes, a row each.
+
+    Metrics that neither run has, or that have the value `Metric.silent` in both, are left out.
+    """
     rows = []
     for metric in (one for name, one in COLUMNS.items() if name in _TOTALS):
         values = [
@@ -213,7 +216,10 @@ def _totals(was: StoredResult, here: StoredResult) -> pd.DataFrame:
 
 
 def _effect_clause(row: dict[str, Any]) -> str:
-    """Return the clause on jobs unfinished at the branch, over jobs completed in both runs."""
+    """Return how waits or completion times of the unfinished jobs changed, as a clause.
+
+    Changes are over the jobs completed in both runs.
+    """
     jobs, both = int(row["jobs"]), int(row["both"])
     if not both:
         return (
@@ -239,7 +245,7 @@ def _completion_clauses(only_was: int, only_here: int) -> Iterator[str]:
 
 
 def _effect_phrase(row: dict[str, Any], *, one: bool) -> str:
-    """Return the verb phrase for the change of waits, or of completion times."""
+    """Return a verb phrase: the change of mean waits, else of completion times, else none."""
     s = "s" if one else ""
     wait, jct = row["wait_mean_s_change"], row["jct_mean_s_change"]
     if isfinite(wait) and abs(wait) >= _MIN_CHANGE:
@@ -255,7 +261,7 @@ def _amount(change: float) -> str:
 
 
 def _text_rows(difference: BranchDifference) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of `lines`."""
+    """Yield the rows of `difference_rows`: group, metric, both values, change; as texts."""
     for row in difference.jobs.to_dict("records"):
         group = f"{row['jobs']:,} {row['group']}"
         for name in _TIMES if row["both"] else ():

@@ -115,7 +115,7 @@ class Life:
     facts : str
         User and request of the job, as a sentence.
     events : DataFrame
-        t_s, what (see `sim.metrics.job_events.Happening`), told (a sentence); in order of time.
+        t_s, what (see `sim.metrics.job_events.JobEvent`), told (a sentence); in order of time.
     spells : DataFrame
         t0, t1, state ("waiting", "running" or "paused"), gpus, nodes, types (texts); from
         submission to end, without gaps.
@@ -280,7 +280,7 @@ def jobs(
 
 
 def _sort_values(book: Book) -> dict[str, Floats]:
-    """Return the values of each sort key, per job."""
+    """Return sort key -> its value for each job; NaN if the job has none."""
     frame = book.result.jobs
     enter, leave = book.line.presence
     submit, finish, ideal, gpus = (
@@ -297,7 +297,7 @@ def _sort_values(book: Book) -> dict[str, Floats]:
 
 
 def life(book: Book, job: int, window: Window | None = None) -> Life:
-    """Return the life of one job.
+    """Return the life of one job: its events as sentences, and its periods with nodes.
 
     Parameters
     ----------
@@ -342,7 +342,9 @@ def life(book: Book, job: int, window: Window | None = None) -> Life:
 
 
 def wait_reasons(book: Book, job: int) -> tuple[WaitReason, ...]:
-    """Return the reasons of a job's waits, one per wait, in order; empty if it never waited.
+    """Return the reasons of a job's waits in order of time; many short waits are summed.
+
+    Empty if the job never waited.
 
     Raises
     ------
@@ -372,14 +374,14 @@ def _check_job(book: Book, job: int) -> None:
 
 
 def _job_names(book: Book, rows: Ints) -> pd.DataFrame:
-    """Return row, id and user of some jobs."""
+    """Return a table of job (row of the trace), id and user."""
     frame = book.trace.frame
     users = np.asarray(book.trace.texts("user")[rows], object) if len(rows) else np.zeros(0, object)
     return pd.DataFrame({"job": rows, "id": frame["job_id"].to_numpy()[rows], "user": users})
 
 
 def _match_jobs(book: Book, text: str) -> Mask:
-    """Return the mask of jobs with a text in their id or user."""
+    """Return the mask of jobs with a text in their id or user, in any case; all for ""."""
     if not text.strip():
         return np.ones(len(book.trace), np.bool_)
     part = text.strip().lower()
@@ -406,7 +408,7 @@ class Book:
         jobs to partitions.
     perf : PerfSpec
         Performance model: scaling, fitting GPU types and roles of the jobs.
-    entry : Entry or None
+    entry : StoredResult or None
         The stored result; None = not stored.
     """
 
@@ -453,12 +455,15 @@ class Book:
         return RunClock(self.trace.epoch, seconds=self.result.end_s < 2 * 3600)
 
     def room_needs(self, job: int) -> RoomNeeds:
-        """Return the resources that a job needs to start under this policy."""
+        """Return the resources that a job needs to start, at its least size, under this policy."""
         demands, least = self._requests
         return self._needs_of(demands.of(job), float(least[job]))
 
     def _needs_of(self, demand: Demand, least_gpus: float) -> RoomNeeds:
-        """Return the resources needed for a request of at least `least_gpus` GPUs."""
+        """Return the replicas needed for a request of at least `least_gpus` GPUs, and where.
+
+        The GPU type of each node is -1 if the job may not use it. Servers are counted separately.
+        """
         kinds = np.full(len(self.cluster.nodes), -1)
         pools = group_into_pools(self.cluster)
         for at in demand.pools:
@@ -474,11 +479,11 @@ class Book:
 def open_run(
     entry: StoredResult, trace: Trace, cluster: Cluster, title: str, store: Store | None = None
 ) -> Book:
-    """Open a stored run for exploration.
+    """Open a stored run for exploration: load its result, policy needs and model.
 
     Parameters
     ----------
-    entry : Entry
+    entry : StoredResult
         The stored result.
     trace, cluster : Trace, Cluster
         The jobs as they were run, and the machines.

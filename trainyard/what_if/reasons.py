@@ -91,7 +91,7 @@ class WhyWaited(NamedTuple):
 
     @property
     def full_sentence(self) -> str:
-        """The sentence with the length of the wait."""
+        """The sentence with the length of the wait, and the number of waits if joined."""
         if self.waited_s < 1:
             return f"{self.sentence}."
         waits = f" in {self.times:,} waits" if self.times > 1 else ""
@@ -111,7 +111,7 @@ def stated_reasons(book: Book, job: int, statements: Sequence[Statement]) -> tup
     job : int
         Row of the trace.
     statements : sequence of Statement
-        From `replayed`; statements on other jobs are ignored.
+        From `replay_statements`; statements on other jobs are ignored.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def stated_reasons(book: Book, job: int, statements: Sequence[Statement]) -> tup
 
 
 def replay_s(book: Book, job: int) -> float:
-    """Return the expected time of a replay for one job, in seconds; 0 = it never waited."""
+    """Return the expected seconds of a replay up to a job's last wait; 0 = it never waited."""
     intervals = waits(book.line, job)
     if not len(intervals.t1):
         return 0.0
@@ -138,7 +138,7 @@ def replay_s(book: Book, job: int) -> float:
 def replay_statements(
     book: Book, job: int | None = None, store: Store | None = None
 ) -> tuple[Statement, ...]:
-    """Run a scenario again and return its policy's statements on waits.
+    """Run a scenario again, and return its policy's statements on why jobs wait.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def replay_statements(
 
 
 def _derived_reason(book: Book, job: int, pieces: Sequence[explore.WaitReason]) -> WhyWaited:
-    """Return the reason derived from the run, for waits without a statement."""
+    """Return one reason for all waits of a job, derived from the run for lack of a statement."""
     needs, longest = book.room_needs(job), max(pieces, key=lambda piece: piece.waited_s)
     waited_s = math.fsum(piece.waited_s for piece in pieces)
     if not needs.demand.gpus:
@@ -224,7 +224,7 @@ def ran_longer(book: Book, other: Book, job: int) -> str:
 
 
 def _run_facts(book: Book, job: int) -> _RunFacts:
-    """Return how a job ran, from its running spells."""
+    """Return how a job ran, from its periods with progress; zeros if it never ran."""
     spells = [one for one in job_events.job_periods(book.line, job) if one.state == "running"]
     lengths = np.array([one.t1 - one.t0 for one in spells])
     row, ran_s = book.result.jobs.iloc[job], float(lengths.sum())
@@ -259,7 +259,7 @@ def _run_facts(book: Book, job: int) -> _RunFacts:
 
 
 def _min_max(values: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the smallest and largest value."""
+    """Return the smallest and largest value; (0, 0) for no values."""
     return (int(values.min()), int(values.max())) if len(values) else (0, 0)
 
 
@@ -284,7 +284,7 @@ class ReasonFormatter(Formatter):
         self._names, self._clock = names, clock
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """Return one value as text, by its kind; see `sim.contract.Reason`."""
+        """Return a value, or a range of values, as text by its kind; see `sim.contract.Reason`."""
         if format_spec == "job":
             return str(self._names[int(value)])
         if format_spec == "instant":
@@ -301,7 +301,10 @@ class ReasonFormatter(Formatter):
         return greatest if least == greatest else f"{least} to {greatest}"
 
     def rule(self, *reasons: Reason) -> str:
-        """Return the rule, with the range of each value over reasons of one rule."""
+        """Return the rule of these reasons as text; values that differ are written as ranges.
+
+        All reasons have the same rule.
+        """
         first = reasons[0]
         values: dict[str, Value | _Extent] = {}
         for name in filter(None, (part[1] for part in self.parse(first.rule))):
@@ -312,7 +315,7 @@ class ReasonFormatter(Formatter):
         return self.vformat(first.rule, (), values)
 
     def names(self, reason: Reason) -> tuple[str, ...]:
-        """Return the rule, with the jobs and texts that it names."""
+        """Return the rule's template, then the jobs and texts in it: equal for joined reasons."""
         fields = self.parse(reason.rule)
         named = [str(reason.values[name]) for _, name, kind, _ in fields if name and kind in _NAMES]
         return reason.rule, *named
@@ -326,6 +329,9 @@ def span_reasons(
     line: Timeline, job: int, statements: Sequence[Statement], words: ReasonFormatter
 ) -> tuple[WhyWaited, ...]:
     """Return the longest waits of a job with their reasons, in order of time.
+
+    At most five spans are given, and all events; the time of other spans is summed in a last
+    reason.
 
     Parameters
     ----------
@@ -383,7 +389,7 @@ class _Span:
 
 
 def _with_durations(own: Sequence[Statement], waits_of_job: Waits) -> list[tuple[Statement, float]]:
-    """Return each statement with its duration: until the next one, or the end of the wait."""
+    """Return each statement with its seconds: until the next one, or the end of the wait."""
     durations = []
     for at, one in enumerate(own):
         wait = int(np.searchsorted(waits_of_job.t0, one.t_s, "right")) - 1
@@ -395,7 +401,7 @@ def _with_durations(own: Sequence[Statement], waits_of_job: Waits) -> list[tuple
 
 
 def _join_events(group: Sequence[tuple[Statement, float]], words: ReasonFormatter) -> WhyWaited:
-    """Return one reason for events of one kind, naming the first of them."""
+    """Return one reason for events of one kind: how often, the first details, the total time."""
     first = {one.since_s: one for one, _ in reversed(group)}
     times, rule = len(first), words.rule(group[0][0].reason)
     ordered = [first[since_s] for since_s in sorted(first)]

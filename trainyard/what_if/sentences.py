@@ -42,7 +42,11 @@ def moment(
     beyond: float,
     unit: str,
 ) -> str:
-    """Return the sentences on waiting jobs and free GPUs at an instant."""
+    """Return the sentences on waiting jobs and free, down and recorded GPUs at an instant.
+
+    `pieces` = free amounts by GPU type, as in `MomentReport`; `beyond` = GPUs that a recorded
+    schedule holds in excess of the cluster.
+    """
     jobs, gpus = len(requests), int(requests.sum())
     waits = f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}" if jobs else "No job waits"
     waits += f" for {plural(gpus, 'GPU')}" if gpus else ""
@@ -68,7 +72,10 @@ def moment(
 
 
 def _pieces_text(count: int, largest: int, requests: NDArray[np.int64], unit: str) -> str:
-    """Return how the free GPUs are split, compared with the waiting requests."""
+    """Return on how many nodes the free GPUs are, and whether waiting requests fit on one.
+
+    "" if no job waits or no GPU is free.
+    """
     if not len(requests) or not count:
         return ""
     larger = requests[requests > largest]
@@ -83,7 +90,7 @@ def _pieces_text(count: int, largest: int, requests: NDArray[np.int64], unit: st
 
 
 def request_text(trace: Trace, job: int) -> str:
-    """Return the request of a job as text: GPUs and their types, or cores."""
+    """Return the request of a job as text: GPUs with admissible types, or cores."""
     gpus, cores = int(trace.frame["num_gpus"].iloc[job]), trace.numbers("cpus")[job]
     types = str(trace.texts("gpu_types_allowed")[job]).replace("|", " or ")
     if gpus:
@@ -130,7 +137,7 @@ class EventFormatter:
         )
 
     def nodes(self, spell: JobPeriod) -> str:
-        """Return the nodes of a spell as text, the first few by name."""
+        """Return the names of the nodes of a period as text, at most four of them."""
         nodes = list(dict.fromkeys(row[0] for row in spell.where))
         named = [
             self.names[node] if node < len(self.names) else "beyond the cluster"
@@ -141,7 +148,7 @@ class EventFormatter:
         )
 
     def types(self, spell: JobPeriod) -> str:
-        """Return the GPU types of a spell as text."""
+        """Return the distinct GPU types of the nodes of a period as text."""
         nodes = self.cluster.nodes
         return ", ".join(
             dict.fromkeys(
@@ -150,7 +157,7 @@ class EventFormatter:
         )
 
     def events(self, happened: Sequence[JobEvent]) -> list[str]:
-        """Return each event as a sentence."""
+        """Return each event as a sentence, with its instant, nodes and the wait that it ended."""
         sentences = []
         for one, waited in zip(happened, _wait_texts(happened), strict=True):
             where = (
@@ -164,7 +171,7 @@ class EventFormatter:
         return sentences
 
     def life(self, happened: Sequence[JobEvent]) -> str:
-        """Return all events in one line; of a long life only its beginning and end."""
+        """Return all events in one line; of a long life only the first and last ones."""
         left_out = max(0, len(happened) - _MAX_EVENTS)
         parts, before_s = [], happened[0].t_s
         for at, (one, waited) in enumerate(zip(happened, _wait_texts(happened), strict=True)):
@@ -196,7 +203,7 @@ def _wait_texts(happened: Sequence[JobEvent]) -> list[str]:
 
 
 def _event_phrase(one: JobEvent) -> str:
-    """Return the verb phrase of an event."""
+    """Return the verb phrase of an event, such as "resized 2 → 4 GPUs"."""
     before, after = one.before, one.after
     if one.what == "evicted":
         return f"evicted ({_failure_cause(one)})"
@@ -210,7 +217,7 @@ def _event_phrase(one: JobEvent) -> str:
 
 
 def _failure_cause(one: JobEvent) -> str:
-    """Return a failure's cause as text: out of memory, node down or interrupted."""
+    """Return the cause of a failure: a role out of memory, a node down, or an interruption."""
     if one.cause == "oom":
         return f"a {_role(one)} ran out of memory"
     return "a node went down" if one.cause == "outage" else f"a {_role(one)} was interrupted"
@@ -222,7 +229,7 @@ def _role(one: JobEvent) -> str:
 
 
 def _size_change(before: JobPeriod, after: JobPeriod) -> str:
-    """Return the change of size between two spells, e.g. "2 → 4 GPUs"."""
+    """Return the change of GPUs, workers or servers between two periods: "2 → 4 GPUs"."""
     if before.gpus != after.gpus:
         return f"{before.gpus:,} → {plural(after.gpus, 'GPU')}"
     old, new = (
@@ -287,6 +294,8 @@ class WaitReason(NamedTuple):
 class Reasons:
     """Formats the waits of one job as sentences.
 
+    A `Piece` is a period of waiting with mostly one cause, or the sum of many short waits.
+
     Parameters
     ----------
     line : Timeline
@@ -308,7 +317,10 @@ class Reasons:
     recorded_s: float = float("nan")
 
     def reason(self, piece: Piece) -> WaitReason:
-        """Return one wait with its reason as sentences."""
+        """Return one wait, or a sum of short waits, with its cause and sentences.
+
+        Other causes, the end of the run, the recorded start and notes of the policy are added.
+        """
         if piece.waits:
             sentence = (
                 f"{plural(piece.waits, 'more wait')}, {duration(piece.waited_s)} together:"
@@ -340,7 +352,7 @@ class Reasons:
 
     @property
     def _where(self) -> str:
-        """Restriction of the nodes that the job may use, as text; "" = any node."""
+        """Text " on nodes that it may use" if the job may not use all nodes; "" otherwise."""
         return (
             " on nodes that it may use"
             if ((self.wanted.kinds < 0) & (self.line.size > 0)).any()
@@ -352,7 +364,7 @@ class Reasons:
         return plural(number, "GPU" if self.wanted.demand.gpus else "worker")
 
     def _free(self, piece: Piece) -> str:
-        """Return the amount free on nodes that the job may use, as a clause."""
+        """Return the amount that was free on nodes that the job may use, as a clause."""
         amount = (
             self._count(piece.free)
             if piece.free_least == piece.free
@@ -369,18 +381,18 @@ class Reasons:
         )
 
     def _job(self, job: int) -> str:
-        """Return a job id with its number of GPUs."""
+        """Return the id of a job, with its GPUs in parentheses if it has any."""
         gpus = int(self.line.result.jobs["gpus"].iloc[job])
         return f"{self.trace.frame['job_id'].iloc[job]}{f' ({_gpus(gpus)})' if gpus else ''}"
 
     def _later(self, piece: Piece) -> str:
-        """Return the jobs submitted later that ran, as text."""
+        """Return the jobs submitted later that ran: a few by id, the others as a number."""
         return ", ".join(map(self._job, piece.later)) + (
             f" and {piece.more_later:,} more" if piece.more_later else ""
         )
 
     def _ahead(self, piece: Piece) -> str:
-        """Return the sentence on jobs submitted earlier that waited too; "" = none."""
+        """Return the sentence on jobs submitted earlier that waited too; "" if none did."""
         if not piece.ahead:
             return ""
         return (
@@ -389,7 +401,10 @@ class Reasons:
         )
 
     def _no_room(self, piece: Piece) -> str:
-        """Return the sentence for cause "no_room"."""
+        """Return the sentence that too little was free, with the amount, and on earlier jobs.
+
+        Also whether the job can start on less than it asked for.
+        """
         number = self.wanted.gpus
         gpus = f"No {number:,} free GPUs" if number > 1 else "No free GPU"
         head = gpus if self.wanted.demand.gpus else f"No room for {self._need}"
@@ -405,7 +420,7 @@ class Reasons:
         return f"{sentence}{self._ahead(piece)}"
 
     def _not_allowed(self, piece: Piece) -> str:
-        """Return the sentence for cause "not_allowed"."""
+        """Return the sentence that enough was free, but not on nodes that the job may use."""
         here = f"at most {piece.free:,}" if piece.free else "none"
         return (
             f"Up to {self._count(piece.anywhere)} were free, but {here}{self._where}; it needs"
@@ -413,7 +428,7 @@ class Reasons:
         )
 
     def _down(self, piece: Piece) -> str:
-        """Return the sentence for cause "down"."""
+        """Return the sentence that too few of the nodes that the job may use were up."""
         up = (
             f"{piece.there:,} {'was' if piece.there == 1 else 'were'}"
             if piece.there
@@ -425,11 +440,11 @@ class Reasons:
         )
 
     def _beyond(self, piece: Piece) -> str:
-        """Return the sentence for cause "beyond"."""
+        """Return the sentence that the job needs more than the cluster has."""
         return f"It needs {self._need}, and this cluster has {piece.there:,}{self._where}."
 
     def _cores(self, piece: Piece) -> str:
-        """Return the sentence for cause "cores"."""
+        """Return the sentence that GPUs were free, but not with the cores and memory it needs."""
         what = (
             "the cores and memory"
             if self.wanted.servers is None
@@ -438,7 +453,10 @@ class Reasons:
         return f"{self._free(piece)}, but not with {what} that it needs."
 
     def _scattered_gpus(self, piece: Piece) -> str:
-        """Return the sentence for cause "scattered"."""
+        """Return the sentence that free GPUs were of several types, or on several nodes.
+
+        Also that no job of this size is spread over more nodes than necessary, if so.
+        """
         per = max(self.wanted.demand.gpus, 1)
         if piece.replicas < self.wanted.need:
             return (
@@ -457,7 +475,7 @@ class Reasons:
         )
 
     def _overtaken(self, piece: Piece) -> str:
-        """Return the sentence for cause "overtaken"."""
+        """Return the sentence on later jobs that ran, without which there was room."""
         jobs = len(piece.later) + piece.more_later
         room = (
             f"there was room for {self._need}"
@@ -472,7 +490,7 @@ class Reasons:
         )
 
     def _round(self, piece: Piece) -> str:
-        """Return the sentence for cause "round"."""
+        """Return the sentence that there was room, but the policy did not decide in that time."""
         then = (
             f"the policy decided next at {self.clock.format(piece.decides_s)}"
             if np.isfinite(piece.decides_s)
@@ -481,14 +499,14 @@ class Reasons:
         return f"{self._free(piece)}, but {then}."
 
     def _in_flight(self, piece: Piece) -> str:
-        """Return the sentence for cause "in_flight"."""
+        """Return the sentence on when the start was decided and when it took effect."""
         return (
             f"It was decided at {self.clock.format(piece.t0)} to start it, which took effect at"
             f" {self.clock.format(piece.t1)}."
         )
 
     def _not_started(self, piece: Piece) -> str:
-        """Return the clause that the job did not start although there was room."""
+        """Return the clause that there was room, but the policy did not start the job."""
         until = (
             f"changed nothing until {self.clock.format(piece.changes_s)}"
             if np.isfinite(piece.changes_s)
@@ -498,11 +516,11 @@ class Reasons:
         return f"{self._free(piece)} and it needs {self.wanted.gpus:,}, but the policy {did}"
 
     def _earlier_waited(self, piece: Piece) -> str:
-        """Return the sentence for cause "behind"."""
+        """Return the sentence that there was room, but earlier jobs waited too."""
         return f"{self._not_started(piece)}.{self._ahead(piece)}"
 
     def _policy(self, piece: Piece) -> str:
-        """Return the sentence for cause "policy"."""
+        """Return the sentence that there was room and no earlier job waited, and on later jobs."""
         later = f" Jobs submitted later that ran: {self._later(piece)}." if piece.later else ""
         return f"{self._not_started(piece)}; no job submitted earlier waited.{later}"
 
@@ -528,7 +546,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Reasons, Piece], str]]] = {
 
 
 def _note_text(note: tuple[str, float, float]) -> str:
-    """Return a note of the policy with its value or range."""
+    """Return a note of the policy as text: its name, and its value or range."""
     name, low, high = note
     return (
         f"{name.replace('_', ' ')} {low:.4g}"

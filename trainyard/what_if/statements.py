@@ -50,6 +50,8 @@ class Witness:
     ----------
     jobs : collection of int or None
         Rows of the jobs; None = all.
+    said : list of Statement
+        The recorded statements.
     """
 
     jobs: Collection[JobId] | None = None
@@ -60,7 +62,7 @@ class Witness:
     _due: list[tuple[float, JobId, float]] = field(default_factory=list)
 
     def bind(self, allocator: Allocator) -> Witness:
-        """Bind to an allocator for one run; return self."""
+        """Set the allocator that is asked, for one run; return self."""
         self._allocator = allocator
         return self
 
@@ -82,7 +84,10 @@ class Witness:
             self._ask(Decided(view, plan.changes, plan.refuse))
 
     def _arrives(self, view: View, job: JobId) -> None:
-        """Note the start of a job's first wait."""
+        """Note the start of a job's first wait.
+
+        If the policy made no decision since the job's arrival, this is recorded as the reason.
+        """
         now_s, since_s = view.now_s, instant(view.one("arrival_s", job))
         if since_s < now_s and (self.jobs is None or job in self.jobs):
             # The policy made no decision since the arrival: its cadence is the reason.
@@ -91,7 +96,10 @@ class Witness:
         self._waits(job, now_s)
 
     def _waits(self, job: JobId, now_s: float) -> None:
-        """Schedule the questions about a new wait of a job."""
+        """Note the start of a wait, and schedule a question about it.
+
+        Ignores jobs not asked for. Jobs that wait very often get a question for some waits only.
+        """
         if self.jobs is not None and job not in self.jobs:
             return
         self._since_s[job] = now_s
@@ -100,7 +108,10 @@ class Witness:
             heappush(self._due, (now_s, job, now_s))
 
     def _ask(self, decided: Decided) -> None:
-        """Ask the allocator about all jobs that are due."""
+        """Ask the allocator about all waits that are due; record reasons, schedule questions.
+
+        Waits that have ended are skipped; recording stops at `MAX_STATEMENTS`.
+        """
         due, now_s, allocator = self._due, decided.view.now_s, self._allocator
         assert allocator is not None, "a witness is of one run"
         while due and due[0][0] <= now_s and len(self.said) < MAX_STATEMENTS:

@@ -24,7 +24,7 @@ def in_use(occupancy: Occupancy) -> float:
 
 
 def shares(occupancy: Occupancy, order: Sequence[int]) -> tuple[Matrix, Matrix]:
-    """Return the share of each row in use and the share down, 0 to 1, in the given order."""
+    """Return each row's share in use and share down by bin, 0 to 1, rows in the given order."""
     rows = list(order)
     return _divide_by_size(occupancy.used, occupancy, rows), occupancy.down[rows]
 
@@ -32,9 +32,9 @@ def shares(occupancy: Occupancy, order: Sequence[int]) -> tuple[Matrix, Matrix]:
 def use_difference(
     policy: Occupancy, base: Occupancy, order: Sequence[int]
 ) -> tuple[Matrix, Matrix]:
-    """Return the difference of use between two policies by row, and the share down under one.
+    """Return the use of one policy less another's, by row and bin, and the share down.
 
-    Differences lie between −1 and 1.
+    Differences lie between −1 and 1; the share down is the larger of both.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def _divide_by_size(cells: Matrix, occupancy: Occupancy, at: list[int]) -> Matri
 
 
 def row_names(occupancy: Occupancy) -> list[str]:
-    """Return the names of the rows, with size and GPU type where these differ."""
+    """Return the names of the rows, with size and GPU type if rows differ in these."""
     several, uneven = len(set(occupancy.kinds)) > 1, len(set(occupancy.size.tolist())) > 1
     names = []
     for name, kind, size in zip(
@@ -69,7 +69,7 @@ def row_names(occupancy: Occupancy) -> list[str]:
 
 
 def rows_table(by_policy: Mapping[str, Occupancy], order: Sequence[int]) -> pd.DataFrame:
-    """Return the data of the picture, one row per node, rack or type, in its order.
+    """Return one row per node, rack or type, with means over the window, in the given order.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def rows_table(by_policy: Mapping[str, Occupancy], order: Sequence[int]) -> pd.D
 
 
 def node_sizes(cluster: Cluster) -> tuple[dict[str, int], str]:
-    """Return the GPUs of each node by name and "GPU"; cores on clusters without GPUs."""
+    """Return node name -> its GPUs, and "GPU"; on clusters without GPUs cores, and "core"."""
     if cluster.gpus:
         return {node.name: node.gpus for node in cluster.nodes if node.gpus}, "GPU"
     return {
@@ -119,7 +119,7 @@ def job_row(trace: Trace, job_id: str) -> int | None:
 
 
 def busiest_s(queue: pd.DataFrame) -> float:
-    """Return the middle of the first step with the longest queue, in seconds."""
+    """Return the middle of the first step with the longest queue, in seconds; 0 without steps."""
     t, waiting = queue["t_s"].to_numpy(np.float64), queue["waiting"].to_numpy(np.float64)
     if len(t) < 2:
         return float(t[0]) if len(t) else 0.0
@@ -128,7 +128,7 @@ def busiest_s(queue: pd.DataFrame) -> float:
 
 
 def idle_while_waiting_s(occupancy: Occupancy, queue: pd.DataFrame) -> Floats:
-    """Return the idle time of each row while jobs wait, in seconds.
+    """Return the seconds that each row is idle while jobs wait.
 
     Idle = up and not held, weighted by the share of the row's GPUs.
 

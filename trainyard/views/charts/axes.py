@@ -75,7 +75,7 @@ class TimeAxis:
         return t_s.astype(np.float32)
 
     def heading(self, t_s: NDArray[np.float64]) -> dict[str, Any]:
-        """Return an invisible trace that puts the instant on top of the hover box."""
+        """Return an invisible trace that shows the instant at the top of the hover label."""
         return {
             "type": "scatter",
             "mode": "lines",
@@ -90,7 +90,7 @@ class TimeAxis:
         }
 
     def layout(self) -> dict[str, Any]:
-        """Return the properties of the x axis: "day 6" at midnight, "12:00" between."""
+        """Return the Plotly x axis with up to 10 ticks: "day 6" at midnight, "12:00" between."""
         span = max(self.t1_s - self.t0_s, 1e-9)
         step = next((step for step in _STEPS if span / step <= _MAX_TICKS), _STEPS[-1])
         while span / step > _MAX_TICKS:
@@ -108,7 +108,7 @@ class TimeAxis:
         }
 
     def _tick(self, at_s: float, first: bool) -> str:
-        """Return the label of a tick: the time, and the day at midnight and at the first tick."""
+        """Return the label of a tick: the day at midnight, else the time; the first has both."""
         time = self.clock.time(at_s)
         if not time.replace("00", "").strip(":"):
             return self.clock.day(at_s)
@@ -125,7 +125,7 @@ duration_text = duration
 
 
 def _mark(seconds: float) -> str:
-    """Return the label of a duration on an axis, as exact as its neighbors need."""
+    """Return the label of a duration on an axis: three digits in its largest unit."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     if seconds < 3600:
@@ -137,7 +137,7 @@ def _mark(seconds: float) -> str:
 
 
 def log_duration(low_s: float, high_s: float, most: float = _MAX_MARKS) -> dict[str, Any]:
-    """Return a log axis from `low_s` to `high_s` seconds, labeled with durations.
+    """Return a Plotly log axis from `low_s` to `high_s` seconds, labeled with durations.
 
     Labels are at least one part of `most` of the axis apart.
     """
@@ -159,7 +159,7 @@ def log_duration(low_s: float, high_s: float, most: float = _MAX_MARKS) -> dict[
 
 
 def _spaced_marks(marks: list[float], least: float) -> list[float]:
-    """Return the marks that are far enough, in logarithms, from the previous one."""
+    """Return the first mark, and later marks at a distance of at least `least` on a log scale."""
     kept: list[float] = []
     for mark in marks:
         if not kept or math.log(mark / kept[-1]) >= least:

@@ -88,7 +88,7 @@ def past_waits(medians: pd.DataFrame, about: TwoLines, x: TimeAxis, bin_s: float
 
 
 def past_use(use: pd.DataFrame, about: TwoLines, x: TimeAxis, unit: str) -> go.Figure:
-    """Draw the recorded and simulated use over time.
+    """Draw GPUs or cores in use over time, recorded and simulated.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def past_use(use: pd.DataFrame, about: TwoLines, x: TimeAxis, unit: str) -> go.F
 
 
 def _line(x: TimeAxis, at_s: Any, values: Any, look: tuple[str, str, float]) -> Trace:
-    """Return a line of recorded or simulated values."""
+    """Return a Plotly line of `values` / size; `look` = (title, color, size of the unit)."""
     title, colour, size = look
     return {
         "type": "scatter",
@@ -152,7 +152,7 @@ def _edge(x: TimeAxis, at_s: Any, values: Any) -> Trace:
 def _backtest_figure(
     traces: list[Trace], title: str, about: TwoLines, x: TimeAxis, y: dict[str, Any]
 ) -> go.Figure:
-    """Return the figure, with a line at the start of the judged part."""
+    """Return a figure of the lines, with a labeled vertical line where judging begins."""
     drawn = figure(
         traces,
         title,

@@ -75,7 +75,7 @@ def type_shares(table: pd.DataFrame, types: Mapping[str, str], title: str = "") 
     rows, notes = _rows(table)
     traces = [_share(table, name, types[name], rows) for name in shown]
     labels = [
-        _row_label(str(kind), str(group))
+        _group_label(str(kind), str(group))
         for kind, group in zip(table["kind"], table["group"], strict=True)
     ]
     last = float(rows[-1]) if len(rows) else 0.0
@@ -115,7 +115,7 @@ def type_shares(table: pd.DataFrame, types: Mapping[str, str], title: str = "") 
 def _rows(
     table: pd.DataFrame,
 ) -> tuple[np.ndarray[Any, np.dtype[np.float64]], list[tuple[float, str]]]:
-    """Return the height of each row, and the headings with theirs, in rows from the top."""
+    """Return the y position of each row, and (y position, text) of the headings between."""
     heights: list[float] = []
     notes: list[tuple[float, str]] = []
     at, before = 0.0, ""
@@ -130,8 +130,11 @@ def _rows(
     return np.array(heights), notes
 
 
-def _row_label(kind: str, group: str) -> str:
-    """Return the label of a group of jobs, shortened in the middle."""
+def _group_label(kind: str, group: str) -> str:
+    """Return the label of a group: "2–4 GPUs", "job x" or its name, cut in the middle if long.
+
+    `kind` = kind of grouping, a key of `HEADINGS`.
+    """
     if kind == "size":
         return f"{group.replace('-', '–')} GPU{'' if group == '1' else 's'}"
     text = f"job {group}" if kind == "job" else group
@@ -141,7 +144,7 @@ def _row_label(kind: str, group: str) -> str:
 def _share(
     table: pd.DataFrame, name: str, colour: str, rows: np.ndarray[Any, np.dtype[np.float64]]
 ) -> Trace:
-    """Return the bars of one GPU type."""
+    """Return the stacked bars of one GPU type: its share of the GPU time in each row."""
     share = table[name].to_numpy(np.float64)
     hours = share * table["gpu_s"].to_numpy(np.float64) / 3600
     return {
@@ -167,7 +170,7 @@ def _share(
 
 
 def _ink(colour: str) -> str:
-    """Return the text that is easier to read on a #RRGGBB colour: dark, or white."""
+    """Return the text color with more contrast on a #RRGGBB color: dark ink or white."""
     linear = [
         (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
         for part in (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
@@ -179,7 +182,7 @@ def _ink(colour: str) -> str:
 def note_lines(
     notes: pd.DataFrame, lines: Mapping[str, tuple[str, str]], x: TimeAxis, title: str = ""
 ) -> go.Figure:
-    """Draw numbers that a policy noted with its decisions, over time.
+    """Draw the numbers that a policy noted with its decisions, one line per note, over time.
 
     Parameters
     ----------
@@ -345,7 +348,7 @@ def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
 
 
 def type_cost(use: Frames, types: Mapping[str, str], title: str = "") -> go.Figure:
-    """Draw the cost of held GPUs by type and policy, with the cost of the whole cluster.
+    """Draw the cost of held GPUs as stacked bars per policy, and marks for the whole cluster.
 
     Parameters
     ----------
@@ -422,7 +425,7 @@ def _cost_bar(kind: str, colour: str, usd: np.ndarray[Any, np.dtype[np.float64]]
 
 
 def _short(label: str) -> str:
-    """Return a label on at most two lines, shortened in the middle of the second."""
+    """Return a label as at most two lines of markup, the second cut in the middle if long."""
     first, *rest = textwrap.wrap(label, _LABEL_CHARACTERS) or [""]
     second = " ".join(rest)
     if len(second) > _LABEL_CHARACTERS:
@@ -431,7 +434,7 @@ def _short(label: str) -> str:
 
 
 def note_colours(labels: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
-    """Return a color per line of notes: that of its GPU type, else an unused one."""
+    """Return a color per note label: that of the GPU type of that name, else a job color."""
     rest = [label for label in labels if label not in types]
     return {
         label: types[label] if label in types else JOB_COLOURS[rest.index(label) % len(JOB_COLOURS)]

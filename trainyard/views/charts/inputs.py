@@ -190,7 +190,7 @@ def heaviest(table: pd.DataFrame, title: str = "") -> go.Figure:
 def overlay(
     table: pd.DataFrame, names: tuple[str, str], title: str, unit: str, axis: Mapping[str, Any]
 ) -> go.Figure:
-    """Draw a share of jobs of two traces in one figure.
+    """Draw the shares of jobs of two traces as two lines of one small figure.
 
     Parameters
     ----------
@@ -292,7 +292,10 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
 
 
 def _entry(name: str, mine: pd.DataFrame, colour: str) -> dict[str, Any]:
-    """Return an empty trace as legend entry, since heat maps have no legend."""
+    """Return the legend entry of a GPU type, with its nodes and GPUs: an empty trace.
+
+    Heat maps have no legend.
+    """
     nodes, gpus = len(mine), int(mine["gpus"].sum())
     held = f" · {gpus:,} GPU{'' if gpus == 1 else 's'}" if gpus else ""
     kind = literal(gpu_type(name)) or "no GPU"
@@ -310,7 +313,10 @@ def _entry(name: str, mine: pd.DataFrame, colour: str) -> dict[str, Any]:
 def _places(
     rack: NDArray[np.intp], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return column and slot of each node, and the middle of each rack."""
+    """Return the column and row of each node's cell, and the middle column of each rack.
+
+    A rack has 16 nodes per column; an empty column separates racks.
+    """
     order = np.argsort(rack, kind="stable")
     sizes = np.bincount(rack, minlength=count)
     within = np.empty(len(rack), np.int64)
@@ -322,14 +328,14 @@ def _places(
 
 
 def _hover_text(name: str, gpus: int, kind: str, rack: str) -> str:
-    """Return the hover label of a node."""
+    """Return the hover label of a node: name, GPUs with type, and rack."""
     what = f"{gpus} × {gpu_type(kind)}" if gpus else "no GPU"
     place = _RACK.sub(r"rack \2 of \1", rack)
     return literal(f"{name}: {what}, {place}")
 
 
 def _bands(colours: list[str]) -> list[list[float | str]]:
-    """Return a colour scale of equal, unblended bands."""
+    """Return a Plotly color scale of equally wide bands, one per color, without blending."""
     edges = np.linspace(0, 1, len(colours) + 1)
     return [
         [float(at), colour]
@@ -392,7 +398,7 @@ def example(
 
 
 def _job(mine: pd.DataFrame, job: str, colour: str, clock: RunClock) -> dict[str, Any]:
-    """Return the bars of one job."""
+    """Return the bars of one job; only the largest bar shows the job's name."""
     t0, t1 = mine["t0_s"].to_numpy(np.float64), mine["t1_s"].to_numpy(np.float64)
     height = mine["lanes"].to_numpy(np.float64)
     # Only the largest piece has the letter.
@@ -424,7 +430,7 @@ def _job(mine: pd.DataFrame, job: str, colour: str, clock: RunClock) -> dict[str
 
 
 def speedup(table: pd.DataFrame, title: str, *, scales: bool) -> go.Figure:
-    """Draw speed against number of GPUs or nodes.
+    """Draw speed against GPUs or nodes: the median as a line, percentiles as a band.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def jct_cdf(
     left_out: Mapping[str, int] | None = None,
     title: str = "Jobs done within",
 ) -> go.Figure:
-    """Draw the share of jobs done within a time, log x.
+    """Draw the share of jobs done within a time, log x, one line per policy.
 
     Parameters
     ----------
@@ -111,21 +111,21 @@ def jct_cdf(
 
 
 def quantiles(curve: pd.DataFrame, points: int = QUANTILES) -> Floats:
-    """Return the completion times at equally spaced shares of jobs, from 0 to 100 %."""
+    """Return the completion times in seconds at `points` equally spaced shares, 0 to 100 %."""
     share = curve["share"].to_numpy(np.float64)
     at = np.searchsorted(share, np.linspace(0.0, share[-1], points))
     return curve["jct_s"].to_numpy(np.float64)[np.minimum(at, len(share) - 1)]
 
 
 def _quantile_line(jct_s: Floats) -> Trace:
-    """Return the line of a completion curve."""
+    """Return x, y0 and dy of a completion curve, from 0 to 100 % in equal steps."""
     return {"x": jct_s.astype(np.float32), "y0": 0, "dy": 100 / (len(jct_s) - 1)}
 
 
 def _median_notes(
     points: Mapping[str, Floats], look: Look, ends: tuple[float, float]
 ) -> list[Trace]:
-    """Return the names and medians of the two emphasized lines, as annotations."""
+    """Return annotations with name and median of the baseline and the highlighted line."""
     strong = [label for label in dict.fromkeys((look.high, look.baseline)) if label in points]
     middle = QUANTILES // 2
     strong.sort(key=lambda label: points[label][middle])
@@ -178,7 +178,7 @@ def winners(
     title: str = "",
     beside: Sequence[str] = (),
 ) -> go.Figure:
-    """Draw jobs with changed completion times by their ratio to the baseline, on a log axis.
+    """Draw a histogram of completion times over the baseline's, of jobs that changed, log x.
 
     The axis is symmetric around "same".
 
@@ -279,7 +279,7 @@ def dumbbell(
     title: str = "",
     axis: str = "average completion time",
 ) -> go.Figure:
-    """Draw one value per group and policy, joined to the baseline's, with intervals.
+    """Draw one mark per group and policy, joined to the baseline's mark, with intervals.
 
     Parameters
     ----------
@@ -341,7 +341,7 @@ def dumbbell(
 
 
 def _column(table: pd.DataFrame, label: str, groups: list[str]) -> dict[str, Floats]:
-    """Return value, low and high of one policy, in the order of the groups."""
+    """Return value, low and high of one policy, in the order of the groups; NaN = no row."""
     mine = (
         table[(table["label"] == label).to_numpy()]
         .set_index("group")[["value", "low", "high"]]
@@ -351,14 +351,14 @@ def _column(table: pd.DataFrame, label: str, groups: list[str]) -> dict[str, Flo
 
 
 def _joint_rows(rows: int, shift: float) -> Floats:
-    """Return the y positions of start, end and gap of each joining line."""
+    """Return the y positions of the joining lines: start, end and a NaN gap of each."""
     y = np.repeat(np.arange(rows) + shift, 3)
     y[2::3] = np.nan
     return y
 
 
 def _joining_lines(label: str, begin: Floats, end: Floats, style: Style) -> Trace:
-    """Return the lines that join the baseline's marks to a policy's."""
+    """Return the lines from the baseline's marks to a policy's; the caller adds their y."""
     x, (colour, dash) = (
         np.column_stack((begin, end, np.full(len(begin), np.nan))).ravel(),
         style[label],
@@ -377,7 +377,7 @@ def _joining_lines(label: str, begin: Floats, end: Floats, style: Style) -> Trac
 
 
 def _baseline_ticks(base: Floats, rows: NDArray[np.int64], shifts: list[float]) -> Trace:
-    """Return a tick at the start of each joining line."""
+    """Return a tick at the baseline's value, where the joining line of each policy starts."""
     y = (rows[:, None] + np.array(shifts)).ravel()
     marker = {
         "symbol": "line-ns-open",
@@ -399,7 +399,7 @@ def _baseline_ticks(base: Floats, rows: NDArray[np.int64], shifts: list[float]) 
 def _marks(
     label: str, of: dict[str, Floats], groups: list[str], style: Style, *, hollow: bool
 ) -> Trace:
-    """Return the marks of one policy, with intervals."""
+    """Return the marks of one policy with intervals; the caller adds their y positions."""
     value, colour = of["value"], style[label][0]
     texts = []
     for group, at, low, high in zip(groups, value, of["low"], of["high"], strict=True):
@@ -541,7 +541,7 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
 def _bar(
     table: pd.DataFrame, part: JctPart, rows: np.ndarray[Any, np.dtype[np.int64]], unit_s: float
 ) -> Trace:
-    """Return the bars of one part of the completion time."""
+    """Return the bars of one part of the completion time, one per policy."""
     seconds = table[part.column].to_numpy(np.float64)
     share = np.divide(
         seconds, table["jct_s"].to_numpy(np.float64), out=np.zeros_like(seconds), where=seconds > 0
@@ -611,7 +611,7 @@ def predictions(points: pd.DataFrame, colour: str, title: str = "") -> go.Figure
 
 
 def _diagonal(low: float, high: float, factor: float) -> Trace:
-    """Return the line on which estimates are `factor` times the true run time."""
+    """Return the line from `low` to `high` where an estimate is `factor` times the truth."""
     # Lines beyond the edge of the figure would extend the axes.
     begin, end = max(low, low / factor), min(high, high / factor)
     look = {"color": NEUTRAL, "width": 1, "dash": "solid" if factor == 1 else "dot"}

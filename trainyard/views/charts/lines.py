@@ -57,12 +57,12 @@ class Look:
 
     @property
     def order(self) -> list[str]:
-        """Titles of the policies from back to front."""
+        """Titles from back to front: other policies, the baseline, the highlighted policy."""
         rest = [title for title in self.colours if title not in (self.baseline, self.high)]
         return [*rest, *(title for title in (self.baseline, self.high) if title in self.colours)]
 
     def line(self, title: str) -> Trace:
-        """Return the line style of a policy."""
+        """Return the line style of a policy: strong if baseline or highlighted, else faint."""
         strong = {self.high: HIGH_PX, self.baseline: BASE_PX}.get(title)
         return {
             "type": "scatter",
@@ -153,7 +153,7 @@ class Look:
 
 
 def smooth(values: Floats) -> Floats:
-    """Return a monotone cubic curve through equally spaced values.
+    """Return a monotone cubic curve through equally spaced values, three points per step.
 
     Notes
     -----

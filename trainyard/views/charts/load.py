@@ -178,7 +178,7 @@ def load(
 
 
 def _marks(marks: Sequence[float], x: TimeAxis, rows: tuple[float, float]) -> list[Trace]:
-    """Return a thin vertical line through both rows at each instant."""
+    """Return a thin vertical line through both rows at each instant, as Plotly shapes."""
     places = x.place(np.array(marks, np.float64)).tolist()
     line = {"width": 1, "color": NEUTRAL, "dash": "dot"}
     return [
@@ -197,7 +197,7 @@ def _marks(marks: Sequence[float], x: TimeAxis, rows: tuple[float, float]) -> li
 
 
 def _title_notes(*notes: str) -> str:
-    """Return notes as markup to follow a title."""
+    """Return notes joined by dots, as grey markup to follow a title; "" without notes."""
     text = " · ".join(filter(None, notes))
     return f'  <span style="color:{NEUTRAL}">{literal(text)}</span>' if text else ""
 
@@ -208,7 +208,7 @@ def _domain(px: tuple[int, int], height: int) -> list[float]:
 
 
 def _line(course: Course, values: Floats, x: TimeAxis) -> Trace:
-    """Return the points of one policy's line; equal steps are given by start and step."""
+    """Return the points of one line: steps if the bins are exact, else a curve through means."""
     if course.exact:
         places = x.place(course.edges_s)
         return {"x": places, "y": _f4(np.append(values, values[-1])), "line_shape": "hv"}
@@ -222,7 +222,7 @@ def _f4(values: Floats) -> NDArray[np.float32]:
 
 
 def _area(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    """Return the edges of the area between the two strong lines."""
+    """Return the two edges of the filled area between baseline and highlighted policy."""
     # After the end of a run no job waits.
     edge, other = (
         look.area() | _line(course, np.nan_to_num(course.waiting[title]), x)
@@ -232,7 +232,7 @@ def _area(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
 
 
 def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    """Return the bands of the strong policies, from mean to maximum of each bin."""
+    """Return the bands of baseline and highlighted policy, from mean to maximum of each bin."""
     bands: list[Trace] = []
     for title in dict.fromkeys((look.baseline, look.high)):
         if title in course.most and title in look.colours:
@@ -247,7 +247,7 @@ def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
 
 
 def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    """Return the names of the two strong lines, each above a free peak."""
+    """Return annotations that name the two strong lines, each above its highest free peak."""
     annotations: list[Trace] = []
     spots: list[tuple[float, float]] = []
     heights = {**course.waiting, **course.most}
@@ -301,7 +301,7 @@ def _is_label_crossed(
 
 
 def _strip_label(height: int) -> Trace:
-    """Return the label "all" of the strip."""
+    """Return the label "all" left of the strip, as an annotation."""
     place = {"xref": "paper", "x": 0, "xanchor": "right", "xshift": -6, "yref": "paper"}
     domain = _domain(_STRIP_PX, height)
     font = {"size": 13, "color": NEUTRAL}
@@ -309,7 +309,7 @@ def _strip_label(height: int) -> Trace:
 
 
 def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
-    """Return the strip of the whole run, with the window highlighted."""
+    """Return the strip of the whole run as two areas: all of it, and the window darker."""
     edges, values, axis = whole
     inside = (edges[1:] > x.t0_s) & (edges[:-1] < x.t1_s)
     look = {
@@ -333,7 +333,7 @@ def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
 def _strip_layout(
     look: Look, x: TimeAxis, whole: tuple[Floats, Floats, TimeAxis], height: int
 ) -> dict[str, Any]:
-    """Return the axes of the strip and the frame around the window."""
+    """Return the axes of the strip, and a frame around the window unless it is the whole run."""
     axis = whole[2]
     begin, end = (float(at) for at in axis.place(np.array([axis.t0_s, axis.t1_s])))
     since, until = (float(at) for at in axis.place(np.array([x.t0_s, x.t1_s])))
@@ -413,7 +413,7 @@ def allocation(
 
 
 def _layer(series: pd.DataFrame, column: str, x: TimeAxis, look: tuple[str, str]) -> Trace:
-    """Return the stacked layer of one job."""
+    """Return the stacked area of one job; points at which it holds no GPUs are left out."""
     name, colour = look
     gpus = series[column].to_numpy(np.float32)
     # Points without GPUs are omitted; Plotly infers the zeros that other layers need.
@@ -451,7 +451,7 @@ def _short(name: str) -> str:
 
 
 def _regular(t: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
-    """Return True if instants are many and equally spaced."""
+    """Return True if there are more than 100 steps, all of equal length."""
     width = np.diff(t)
     return len(width) > _REGULAR and bool(np.allclose(width, width[0]))
 
@@ -463,12 +463,13 @@ def resources(
     x: TimeAxis,
     title: str = "",
 ) -> go.Figure:
-    """Draw what jobs hold and use of a resource, one row per policy.
+    """Draw the amounts of a resource that jobs hold and use, one row per policy.
 
     Parameters
     ----------
     frames : mapping of DataFrame
-        Reduced series by policy: `t_s`, `held_*`, `used_*` and, where it is known, `there_*`.
+        Reduced series by policy: `t_s`, `held_*` and `used_*` by jobs, and `there_*`, the
+        total of the nodes, if known.
     style : mapping
         From `policy_style`.
     of : (str, str)
@@ -508,7 +509,10 @@ def resources(
 def _layers(
     label: str, frame: pd.DataFrame, style: Style, of: tuple[str, str], x: TimeAxis
 ) -> list[Trace]:
-    """Return used, held and available amounts of one policy."""
+    """Return the area of the used and lines of the held and existing amounts of a policy.
+
+    Columns that the frame lacks are left out.
+    """
     (name, unit), colour, t = of, style[label][0], x.place(frame["t_s"].to_numpy(np.float64))
     looks: dict[str, Trace] = {
         "used": {

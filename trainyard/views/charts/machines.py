@@ -91,7 +91,7 @@ class Grid:
 
 
 def row_labels(names: Sequence[str]) -> list[str]:
-    """Return short, unique names of rows; long ones are shortened in the middle."""
+    """Return unique row labels: long names cut in the middle, repeated ones with " #2"."""
     short = [
         literal(name if len(name) <= _LABEL_CHARACTERS else f"{name[:10]}…{name[-15:]}")
         for name in names
@@ -237,7 +237,7 @@ def machines(
 
 
 def _rows_axis(labels: Sequence[str], rows_px: float) -> dict[str, Any]:
-    """Return the y axis of the rows."""
+    """Return the y axis of a grid: one category per row, first on top, some of them labeled."""
     # Naming all rows keeps their order when hatched spells exist only on some.
     return {
         "anchor": "x",
@@ -253,7 +253,7 @@ def _rows_axis(labels: Sequence[str], rows_px: float) -> dict[str, Any]:
 
 
 def _queue_lines(waiting: Waiting, style: Style, x: TimeAxis, axis: str) -> list[Trace]:
-    """Return one line per policy, and where values are means a band up to the longest queue."""
+    """Return a line per policy; if values are means, also a band up to the longest queue."""
     bands: list[Trace] = []
     lines: list[Trace] = []
     for label, series in waiting.window.items():
@@ -330,7 +330,7 @@ def hidden_spells(grids: Sequence[Grid]) -> int:
 
 
 def spells(down: Matrix) -> NDArray[np.int64]:
-    """Return the spells of downtime as (row, first bin, bin after the last)."""
+    """Return the runs of bins with half a row or more down: (row, first bin, bin after last)."""
     padded = np.zeros((down.shape[0], down.shape[1] + 2), np.int8)
     padded[:, 1:-1] = down >= _HALF
     turns = np.diff(padded, axis=1)
@@ -339,7 +339,7 @@ def spells(down: Matrix) -> NDArray[np.int64]:
 
 
 def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) -> Trace:
-    """Return the heat map of a grid."""
+    """Return the heat map of a grid in whole percent; a difference has a scale around 0."""
     edges = x.place(np.linspace(x.t0_s, x.t1_s, grid.share.shape[1] + 1)).astype(np.float64)
     # Whole percents suffice for the eye, and a byte is a quarter of a float.
     per_cent = np.rint(100 * np.nan_to_num(grid.share))
@@ -377,7 +377,7 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
 
 
 def _down_bars(grid: Grid, labels: Sequence[str], x: TimeAxis) -> list[Trace]:
-    """Return the hatched spells of downtime as one trace; empty without any."""
+    """Return the longest spells of downtime, at most 500, as one hatched trace; [] if none."""
     bins = grid.down.shape[1]
     down_spells = spells(grid.down)
     order = np.argsort(down_spells[:, 1] - down_spells[:, 2], kind="stable")[:MAX_DOWN_SPELLS]
@@ -406,7 +406,7 @@ def _down_bars(grid: Grid, labels: Sequence[str], x: TimeAxis) -> list[Trace]:
 
 
 def _merge_legend(traces: Sequence[Trace]) -> None:
-    """Keep one legend entry for all hatched spells."""
+    """Change bar traces in place: all in one legend group, only the first in the legend."""
     seen = False
     for trace in traces:
         if trace["type"] == "bar":
@@ -415,7 +415,7 @@ def _merge_legend(traces: Sequence[Trace]) -> None:
 
 
 def _grid_title(text: str, top: float, colour: str = NEUTRAL) -> dict[str, Any]:
-    """Return the title above a grid, as an annotation."""
+    """Return the title above a grid or the queue, as an annotation."""
     place = {
         "xref": "paper",
         "x": 0,
@@ -515,5 +515,5 @@ def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str
 
 
 def _short(name: str) -> str:
-    """Return a name shortened to fit a bar."""
+    """Return a job or user name for a bar; names above 24 characters are cut in the middle."""
     return name if len(name) <= _ID_CHARACTERS else f"{name[:8]}…{name[-14:]}"

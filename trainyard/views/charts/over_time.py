@@ -121,7 +121,10 @@ def busy_row(
 
 
 def state_row(label: str, states: pd.DataFrame, x: TimeAxis) -> LinkedRow:
-    """Return the row of GPU states under one policy, stacked, from a series of `STATES`."""
+    """Return the row of GPUs by state under one policy, stacked; only states that occur.
+
+    The frame has `t_s` and a column per state of `STATES`.
+    """
     states_present = [state for state in STATES if (states[state.column] > 0).any()]
     traces = [
         {
@@ -163,7 +166,10 @@ def _lines(
     x: TimeAxis,
     look: tuple[bool, str],
 ) -> LinkedRow:
-    """Return a row of step lines, with bands for few reduced series."""
+    """Return a row of step lines; bin means of up to 3 policies get a band from low to high.
+
+    `lines`: policy -> (frame, column); `look` = (whether in the legend, hover template).
+    """
     legend, template = look
     traces: list[Trace] = []
     reduced = [
@@ -202,7 +208,7 @@ def _is_reduced(series: pd.DataFrame, column: str) -> bool:
 
 
 def _step(series: pd.DataFrame, column: str, x: TimeAxis, scale: float = 1.0) -> Trace:
-    """Return the points of a step line."""
+    """Return the points of a step line: instants, and the column's values times `scale`."""
     return {
         "type": "scatter",
         "x": x.place(series["t_s"].to_numpy(np.float64)),
@@ -211,7 +217,7 @@ def _step(series: pd.DataFrame, column: str, x: TimeAxis, scale: float = 1.0) ->
 
 
 def _band(series: pd.DataFrame, column: str, x: TimeAxis, of: tuple[str, str]) -> list[Trace]:
-    """Return the edges of the band between minimum and maximum."""
+    """Return the two edges of the band from `<column>_low` to `<column>_high` of a policy."""
     label, colour = of
     common: Trace = {
         "name": literal(label),
@@ -226,7 +232,7 @@ def _band(series: pd.DataFrame, column: str, x: TimeAxis, of: tuple[str, str]) -
 
 
 def _capacity(series: pd.DataFrame, column: str, x: TimeAxis, scale: float) -> Trace:
-    """Return the dotted line of the capacity."""
+    """Return the dotted line of the capacity, without a legend entry."""
     line = {"shape": "hv", "color": NEUTRAL, "width": 1, "dash": "dot"}
     return {
         **_step(series, column, x, scale),
@@ -313,7 +319,7 @@ def _row_traces(row: LinkedRow, *, named: bool) -> list[Trace]:
 
 
 def _row_title(text: str, top: float, lift_px: int) -> dict[str, Any]:
-    """Return the title of a row, as an annotation."""
+    """Return the title of a row as an annotation, `lift_px` above the row's top."""
     place = {
         "xref": "paper",
         "x": 0,
@@ -327,7 +333,7 @@ def _row_title(text: str, top: float, lift_px: int) -> dict[str, Any]:
 
 
 def _own_legend(top: float) -> dict[str, Any]:
-    """Return a separate legend for a row."""
+    """Return the layout of a second legend, with its top at a relative height."""
     place = {"x": 0, "xanchor": "left", "y": top, "yanchor": "top", "yref": "paper"}
     return {
         "orientation": "h",
@@ -346,7 +352,8 @@ def branch_rows(
     Parameters
     ----------
     frames : mapping
-        "queue", "utilisation" and "capacity" -> run -> reduced series, as for `timeline`; the first
+        "queue", "utilisation" and "capacity" -> run -> reduced series, as for `waiting_row` and
+        `busy_row`; the first
         capacity is drawn. Without GPUs only the queue is.
     style : mapping
         From `policy_style`.

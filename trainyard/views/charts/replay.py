@@ -201,7 +201,7 @@ def ratio_curve(
 
 
 def _measure(table: pd.DataFrame, name: str, look: tuple[str, str, str]) -> list[Trace]:
-    """Return band, line and marks of one measure."""
+    """Return the traces of one measure: two edges of its band, then a line with marks."""
     colour, dash, symbol = look
     x, low, middle, high = (
         table[column].to_numpy(np.float64) for column in ("value", "low", "estimate", "high")
@@ -239,7 +239,7 @@ def _measure(table: pd.DataFrame, name: str, look: tuple[str, str, str]) -> list
 
 
 def _line(table: pd.DataFrame, name: str, look: tuple[str, str]) -> Trace:
-    """Return the line of a computed measure."""
+    """Return the line of a computed measure, without marks; `look` = (color, dash)."""
     colour, dash = look
     return {
         "type": "scatter",
@@ -254,7 +254,7 @@ def _line(table: pd.DataFrame, name: str, look: tuple[str, str]) -> Trace:
 
 
 def _hover_text(row: tuple[float, float, float]) -> str:
-    """Return interval and number of seeds of a point as text."""
+    """Return the interval, if known, and the number of seeds of a point as text."""
     low, high, seeds = row
     runs = f"{seeds:.0f} seed{'' if seeds == 1 else 's'}"
     return (
@@ -283,7 +283,7 @@ def _published_mark(claim: PublishedClaim) -> Trace:
 
 
 def _stops(values: NDArray[np.float64]) -> dict[str, Any]:
-    """Return an axis with ticks at the points, for reading next to a slider."""
+    """Return an x axis with ticks at the values; {} for a single value or more than 10."""
     stops = np.unique(values[np.isfinite(values)])
     if not 1 < len(stops) <= _MAX_STOPS:
         return {}
@@ -292,7 +292,7 @@ def _stops(values: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _scale(values: NDArray[np.float64]) -> dict[str, Any]:
-    """Return an axis that holds all values, logarithmic over a factor of ten."""
+    """Return an axis range around all finite values; logarithmic over a factor of ten."""
     finite = values[np.isfinite(values)]
     low, high = float(finite.min(initial=math.inf)), float(finite.max(initial=-math.inf))
     if not low < high:
@@ -371,7 +371,7 @@ def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "") -
 
 
 def _end(axis: Mapping[str, Any]) -> float:
-    """Return the highest value that an axis shows."""
+    """Return the highest value that an axis shows, also of a logarithmic axis."""
     high = float(axis["range"][1])
     return float(10.0**high) if axis.get("type") == "log" else high
 
@@ -379,7 +379,7 @@ def _end(axis: Mapping[str, Any]) -> float:
 def _spans(
     pairs: NDArray[np.float64], at: NDArray[np.int64], line: Mapping[str, Any], name: str
 ) -> Trace:
-    """Return horizontal lines, one per pair of values."""
+    """Return horizontal lines, one from low to high of each pair, at the rows `at`."""
     gap = np.full(len(pairs), np.nan)
     x, y = np.column_stack((pairs, gap)).ravel(), np.column_stack((at, at, gap)).ravel()
     return {
@@ -396,7 +396,7 @@ def _spans(
 def _dots(
     values: NDArray[np.float64], at: NDArray[np.int64], name: str, marker: Mapping[str, Any]
 ) -> Trace:
-    """Return one mark per row."""
+    """Return one mark per row: `values` against the rows `at`."""
     hover = f"{name}: %{{x:.3~g}}<extra></extra>"
     return {
         "type": "scatter",
@@ -484,7 +484,7 @@ def speedup_figure(table: pd.DataFrame, title: str = "") -> go.Figure:
 
 
 def _panel(table: pd.DataFrame, arms: Sequence[str], top: float) -> list[Trace]:
-    """Return the lines of one class of jobs."""
+    """Return a panel's traces: ideal line, a line per arm, crosses where a job cannot run."""
     gpus = np.unique(table["gpus"].to_numpy(np.float64))
     traces = [_ideal(table, gpus)]
     for at, arm in enumerate(arm for arm in arms if arm != IDEAL):
@@ -511,7 +511,7 @@ def _panel(table: pd.DataFrame, arms: Sequence[str], top: float) -> list[Trace]:
 
 
 def _ideal(table: pd.DataFrame, gpus: NDArray[np.float64]) -> Trace:
-    """Return the line of ideal speed-up."""
+    """Return the dotted ideal line: the arm "ideal" if the table has it, else y = GPUs."""
     given = table[table["arm"].astype(str) == IDEAL].sort_values("gpus")
     x, y = (
         (gpus, gpus)
@@ -532,7 +532,7 @@ def _ideal(table: pd.DataFrame, gpus: NDArray[np.float64]) -> Trace:
 
 
 def _impossible(common: Trace, x: NDArray[np.float64], colour: str, foot: float) -> Trace:
-    """Return crosses at sizes that cannot run."""
+    """Return crosses at height `foot`, at the numbers of GPUs where a job cannot run."""
     marks = _CROSS | {"color": colour, "line": {"color": colour, "width": LINE_PX}}
     text = f"{common['name']}: {_IMPOSSIBLE}<extra></extra>"
     return common | {
@@ -546,7 +546,7 @@ def _impossible(common: Trace, x: NDArray[np.float64], colour: str, foot: float)
 
 
 def _ticks(gpus: NDArray[Any], *, last: bool) -> dict[str, Any]:
-    """Return the x axis of a panel."""
+    """Return the x axis of a panel, over the range of its GPUs; only `last` has a title."""
     low, high = float(np.min(gpus, initial=1)), float(np.max(gpus, initial=1))
     title = {"title": {"text": "GPUs"}} if last else {}
     return {

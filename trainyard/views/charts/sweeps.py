@@ -69,14 +69,14 @@ class Amount(NamedTuple):
 
 
 def unit_of(unit: str, top: float) -> tuple[float, str]:
-    """Return divisor and unit of an axis that ends at `top`."""
+    """Return (divisor, unit name) for an axis up to `top`: s, minutes, ... for "s", % for "1"."""
     if unit != "s":
         return (0.01, "%") if unit == "1" else (1.0, unit)
     return next((size, name) for limit, size, name in _TIMES if top <= limit)
 
 
 def value_text(amount: Amount, value: float) -> str:
-    """Return a value as text for hover labels and cells."""
+    """Return a value with its unit for hover labels and cells; "no figure" if not finite."""
     if not np.isfinite(value):
         return "no figure"
     if amount.change:
@@ -172,7 +172,10 @@ def sweep_curve(
 def policy_lines(
     table: pd.DataFrame, name: str, look: tuple[str, str], scale: tuple[float, Amount]
 ) -> list[Trace]:
-    """Return band, line and dots of one policy, in the order of x."""
+    """Return the traces of one policy: a band where low < high, and a line with dots.
+
+    `look` = (color, dash); `scale` = (divisor of the values, what they are).
+    """
     (colour, dash), (size, amount), shown = look, scale, literal(name)
     low, high, values = (table[column].to_numpy(np.float64) for column in ("low", "high", "value"))
     x, banded = table["x"].to_numpy(), np.isfinite(low) & np.isfinite(high) & (high > low)
@@ -211,7 +214,7 @@ def policy_lines(
 def sweep_map(
     every: pd.DataFrame, policy: str, amount: Amount, axes: tuple[str, str], title: str = ""
 ) -> go.Figure:
-    """Draw a metric of one policy over two axes; random draws as colored dots.
+    """Draw a metric of one policy over two axes: a heat map, or dots if few pairs were run.
 
     Parameters
     ----------
@@ -284,7 +287,7 @@ def sweep_map(
 
 
 def _cells(grid: pd.DataFrame, amount: Amount, size: float) -> Trace:
-    """Return a heat map with equally large cells."""
+    """Return a heat map of equally large cells; with values as text up to 60 cells."""
     z = grid.to_numpy(np.float64)
     hovers = [[value_text(amount, value) for value in row] for row in z]
     # Categories give equally large cells, whatever the distances of the values.
@@ -313,7 +316,7 @@ def _cells(grid: pd.DataFrame, amount: Amount, size: float) -> Trace:
 
 
 def _failed_marks(table: pd.DataFrame, style: Style, floor: float) -> Trace:
-    """Return crosses where runs failed."""
+    """Return crosses at height `floor`, where runs of the policies in `style` failed."""
     lost = table[(table["failed"] > 0) & table["policy"].isin(list(style))]
     hovers = [
         f"{literal(str(policy))}: {count:.0f} {'run' if count == 1 else 'runs'} failed"
@@ -333,7 +336,7 @@ def _failed_marks(table: pd.DataFrame, style: Style, floor: float) -> Trace:
 
 
 def _hover_text(amount: Amount, row: tuple[float, float, float]) -> str:
-    """Return a value with its interval as text."""
+    """Return a value as text, with its interval (low, high) if it has one."""
     value, low, high = row
     between = (
         f" ({value_text(amount, low)} to {value_text(amount, high)})"
@@ -344,7 +347,7 @@ def _hover_text(amount: Amount, row: tuple[float, float, float]) -> str:
 
 
 def _stops(values: Floats) -> Trace:
-    """Return an axis with ticks at the points, if these are few."""
+    """Return an axis with ticks at the values; {} for a single value or more than 12."""
     stops = np.unique(values[np.isfinite(values)])
     return (
         {"tickvals": stops, "ticktext": [f"{stop:g}" for stop in stops], "tickangle": 0}
@@ -354,7 +357,7 @@ def _stops(values: Floats) -> Trace:
 
 
 def _stops_of(values: pd.Series[Any]) -> Trace:
-    """Return the axis of a column of numbers or names."""
+    """Return axis properties for a column: a category axis unless it holds numbers."""
     return {"tickangle": 0} if pd.api.types.is_numeric_dtype(values) else {"type": "category"}
 
 
@@ -369,7 +372,7 @@ class SweepTarget(NamedTuple):
 def capacity_curve(
     table: pd.DataFrame, style: Style, target: SweepTarget, sizes: tuple[int, int], title: str = ""
 ) -> go.Figure:
-    """Draw a metric against the number of nodes, with the target.
+    """Draw a metric against the number of nodes, one line per policy, with the target.
 
     Parameters
     ----------
@@ -378,7 +381,7 @@ def capacity_curve(
         row per policy and size that was tried.
     style : mapping
         From `policy_style`.
-    target : Target
+    target : SweepTarget
         What must be reached.
     sizes : (int, int)
         The range that is drawn, both ends included.
@@ -432,16 +435,16 @@ def mix_map(
     chosen: tuple[int, int] | None,
     title: str = "",
 ) -> go.Figure:
-    """Draw the tried mixes of two rows of nodes under one policy, by success.
+    """Draw the tried mixes of two rows of nodes, marked by whether they meet the target.
 
     Parameters
     ----------
     table : DataFrame
         `size` and `second` (nodes of both rows), `value`, `holds`, `usd_per_h`; mixes that are not
         there were not tried and stay empty.
-    target : Target
+    target : SweepTarget
         What must be reached.
-    rows : (Nodes, Nodes)
+    rows : (NodeRange, NodeRange)
         What varies along x and along y.
     chosen : (int, int) or None
         The cheapest mix that holds.
@@ -471,13 +474,16 @@ def mix_map(
 
 
 def _counts(low: int, high: int) -> Trace:
-    """Return an axis of whole numbers."""
+    """Return the axis of a number of nodes from `low` to `high`, with whole numbers only."""
     axis: Trace = {"range": [low - 0.5, high + 0.5], "tickformat": "d"}
     return axis | ({"dtick": 1} if high - low < _MAX_COUNTS else {})
 
 
 def _top(table: pd.DataFrame, target: SweepTarget) -> float:
-    """Return the end of the axis in the metric's unit."""
+    """Return where the y axis ends, in the metric's unit; the target is always inside.
+
+    If lower is better, values far above the target are cut off, but not the best of a policy.
+    """
     highest = (
         float(np.nanmax(table[["value", "high"]].to_numpy(np.float64), initial=0.0))
         if table["value"].notna().any()
@@ -495,7 +501,7 @@ def _top(table: pd.DataFrame, target: SweepTarget) -> float:
 
 
 def _smallest_marks(table: pd.DataFrame, style: Style, size: float) -> Trace | None:
-    """Return rings around the smallest successful size of every policy."""
+    """Return numbered rings at the smallest size of each policy that holds; None if none."""
     held = table[table["holds"]].sort_values("size").drop_duplicates("policy")
     held = held[held["policy"].isin(list(style))]
     if held.empty:
@@ -527,7 +533,7 @@ def _smallest_marks(table: pd.DataFrame, style: Style, size: float) -> Trace | N
 def _off_axis_marks(
     table: pd.DataFrame, style: Style, ends: tuple[float, float], amount: Amount
 ) -> Trace | None:
-    """Return triangles at the end of the axis for values beyond it."""
+    """Return triangles at the top of the axis for values above it; None without any."""
     top, size = ends
     over = table[(table["value"] > 1.06 * top) & table["policy"].isin(list(style))]
     if over.empty:
@@ -554,7 +560,7 @@ def _off_axis_marks(
 
 
 def _mixes(table: pd.DataFrame, target: SweepTarget, holds: bool) -> Trace:
-    """Return the marks of mixes that meet, or miss, the target."""
+    """Return the marks of the mixes that meet the target, or with `holds` False miss it."""
     words = "meets the target" if holds else "does not"
     hovers = [
         f"{value_text(target.amount, value)}, $ {usd:,.2f} per hour"
@@ -580,7 +586,7 @@ def _mixes(table: pd.DataFrame, target: SweepTarget, holds: bool) -> Trace:
 def lesson_curve(
     tables: Mapping[str, pd.DataFrame], style: Style, axis: str, amount: str, title: str = ""
 ) -> go.Figure:
-    """Draw a time in seconds over the axis of a lesson, from zero.
+    """Draw a time over the axis of a lesson from zero, one line per policy and run.
 
     Parameters
     ----------
@@ -629,7 +635,7 @@ def lesson_curve(
 
 
 def _line(of: pd.DataFrame, name: str, look: tuple[str, str], *, changed: bool) -> dict[str, Any]:
-    """Return the line of one policy in one run of a lesson."""
+    """Return the line of one policy in one run of a lesson, without y; `changed` = dotted."""
     colour, dash = look
     return {
         "type": "scatter",

@@ -43,7 +43,7 @@ class TeamCourse:
 
 
 def tenants(teams: Sequence[TeamCourse], x: TimeAxis, title: str) -> go.Figure:
-    """Draw the GPUs of teams, one row each, on a shared time axis.
+    """Draw each team's GPUs within quota, borrowed and lacking over time, one row per team.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def _hatch_pattern(shape: str, fill: str) -> dict[str, Any]:
 
 
 def _line(team: TeamCourse, x: TimeAxis) -> Trace:
-    """Return the line of a team's quota."""
+    """Return the dotted line of a team's quota, from the first to the last instant."""
     ends = team.frame["t_s"].iloc[[0, -1]].to_numpy("float64")
     return {
         "type": "scatter",

@@ -149,14 +149,17 @@ def enlarge_figure(figure: go.Figure, by: float) -> go.Figure:
 
 
 def _plain_figure(plain: Any) -> go.Figure:
-    """Return a figure that only holds plain values, without Plotly's validation."""
+    """Return a figure with these plain values as its `to_dict`, without Plotly's validation."""
     twin = go.Figure()
     twin.to_dict = lambda: plain
     return twin
 
 
 def _scale_sizes(part: Any, by: float, of: str = "") -> Any:
-    """Return a part of a figure with its sizes multiplied."""
+    """Return a copy with text sizes, line widths, margins and shifts multiplied by `by`.
+
+    `of` = path of the part within the figure, such as ".layout.font.size".
+    """
     if isinstance(part, dict):
         return {name: _scale_sizes(value, by, f"{of}.{name}") for name, value in part.items()}
     if isinstance(part, (list, tuple)):
@@ -170,7 +173,7 @@ _SIZES: Final = ("font.size", "line.width", "margin.l", "margin.t", "margin.b", 
 
 
 def _darken_values(part: Any) -> Any:
-    """Return a part of a figure with dark theme colors."""
+    """Return a copy of a part of a figure, with the colors in its texts for the dark theme."""
     if isinstance(part, dict):
         # Arrays are long and hold no colors.
         return {
@@ -198,7 +201,7 @@ def with_opacity(colour: str, share: float) -> str:
 
 
 def _channels(colour: str) -> str:
-    """Return the rgba prefix of a #RRGGBB color, as in `faded`."""
+    """Return the beginning of a #RRGGBB color as rgba text: "rgba(r, g, b, "."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, "
 
@@ -302,13 +305,13 @@ def figure(
 
 
 def _axis_title(axis: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the title properties of an axis."""
+    """Return the title of an axis in the shared font; {} for an axis without a title."""
     font = {"size": TEXT_PX, "color": NEUTRAL}
     return {"title": {"font": font, **axis["title"]}} if "title" in axis else {}
 
 
 def legend_px(labels: Sequence[str], width: int = 700) -> int:
-    """Return the height of a horizontal legend at a given width, in pixels."""
+    """Return the estimated height of a horizontal legend at a given width, in pixels."""
     rows, used = 1, 0
     for label in labels:
         entry = 56 + 8 * len(label)

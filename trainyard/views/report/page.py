@@ -80,7 +80,7 @@ def offline_html(runs: StudyResults, store: Store, *, created: datetime) -> str:
 
     Parameters
     ----------
-    runs : Shown
+    runs : StudyResults
         Those of policies that are not complete are left out.
     store : Store
         Where they are kept, with the trace.
@@ -127,7 +127,7 @@ def offline_html(runs: StudyResults, store: Store, *, created: datetime) -> str:
 
 
 def _figure(one: FigureView) -> str:
-    """Return a figure with caption, buttons and data."""
+    """Return a figure as HTML: placeholder, caption, note, buttons to save it, and its data."""
     alt = text(one.alt)
     buttons = "".join(
         f'<button type="button" data-plot="{one.name}" data-format="{form}" aria-label="Save this'
@@ -148,7 +148,7 @@ def _figure(one: FigureView) -> str:
 
 
 def _file(title: str, body: str, figures: Sequence[FigureView], scenario: str) -> str:
-    """Return the HTML document."""
+    """Return the HTML file: style, body, scenario and figures as JSON, and two scripts."""
     style, script, library = (
         (_HERE / "page.css").read_text("utf-8"),
         (_HERE / "page.js").read_text("utf-8"),
@@ -187,7 +187,7 @@ def _file(title: str, body: str, figures: Sequence[FigureView], scenario: str) -
 
 
 def _plain(figure: Any) -> Any:
-    """Return a figure as plain values, without Plotly's template."""
+    """Return a figure as plain JSON values, without Plotly's template."""
     values = json.loads(figure.to_json(engine="json"))
     values["layout"].pop("template", None)
     return values
@@ -203,7 +203,7 @@ def _sha256(code: str) -> str:
 
 
 def _comparison(compared: ComparedRuns) -> str:
-    """Return the ledger as a table, all metrics, and the outcomes of jobs."""
+    """Return two sections: the ledger with all metrics, and how jobs ended."""
     report, light, dark = compared.report, compared.colours(), compared.colours(dark=True)
     looks = {
         title: (f"light-dark({light[title]}, {dark[title]})", PRINTED.get(light[title], "solid"))
@@ -219,7 +219,7 @@ def _comparison(compared: ComparedRuns) -> str:
 
 
 def _ledger(compared: ComparedRuns, looks: Style) -> str:
-    """Return the ledger as a table."""
+    """Return the ledger as an HTML table with the default columns, and a note."""
     report, cells = compared.report, ledger.by_place(compared.report.table)
     metrics = ledger.columns(report.table)
     rows = []
@@ -241,7 +241,7 @@ def _ledger(compared: ComparedRuns, looks: Style) -> str:
 
 
 def _ends(report: ComparisonReport) -> str:
-    """Return the table of jobs by outcome."""
+    """Return the table of jobs by outcome and policy, with causes of failures if any."""
     names = ("jobs", "completed", "failed", "impossible", "refused", "unfinished")
     rows = [
         [text(row["label"]), *(readable.count(row[name]) for name in names), text(row["why"])]
@@ -258,7 +258,7 @@ def _ends(report: ComparisonReport) -> str:
 
 
 def _accuracy(report: ComparisonReport) -> str:
-    """Return the section on accuracy: recorded waits, remarks and assumptions."""
+    """Return two sections: recorded against simulated waits, and remarks with assumptions."""
     if report.trust is None:
         recorded = paragraph(report.untold)
     else:
@@ -270,7 +270,7 @@ def _accuracy(report: ComparisonReport) -> str:
 
 
 def _policies(runs: StudyResults) -> str:
-    """Return what each policy does, its limits, and our readings of papers."""
+    """Return the section with the card of each policy: behavior, limits and source."""
     cards = []
     for title, spec in zip(runs.titles, runs.study.allocators, strict=True):
         card = catalog.allocator(spec).card
@@ -285,7 +285,10 @@ def _policies(runs: StudyResults) -> str:
 
 
 def _account(runs: StudyResults, store: Store) -> str:
-    """Return the section on the trace: rows read and rows left out."""
+    """Return the section on the trace: its source, rows read and left out, and why.
+
+    For anonymized traces, without the file name and texts from the file.
+    """
     source = load_source(runs.study.base.trace, store)
     account = source.account
     if account.get("format") in _READY or not account:
@@ -322,7 +325,7 @@ def _account(runs: StudyResults, store: Store) -> str:
 
 
 def _jobs(runs: StudyResults, name: str) -> tuple[tuple[str, str], ...]:
-    """Return name, source and selection of the trace."""
+    """Return (label, text) pairs: name, source and selection of the trace."""
     spec = runs.study.base.trace
     kind, _, sample = spec.source.partition(":")
     title = SAMPLES[sample].title if kind == "sample" and sample in SAMPLES else name
@@ -330,7 +333,7 @@ def _jobs(runs: StudyResults, name: str) -> tuple[tuple[str, str], ...]:
 
 
 def _selection_text(spec: TraceSpec) -> str:
-    """Return the selected part of a trace and its changes, as text."""
+    """Return the selected part of a trace and its changes as text, or "all jobs as recorded"."""
     cut = spec.from_s > 0 or math.isfinite(spec.to_s)
     changes = [
         (
@@ -355,14 +358,14 @@ def _selection_text(spec: TraceSpec) -> str:
 
 
 def _role(runs: StudyResults, at: int) -> str:
-    """Return the role of a policy as a suffix."""
+    """Return " (baseline)" after a policy's title, a longer text if it cannot run, or ""."""
     if at == runs.baseline:
         return " (baseline)"
     return " (baseline chosen, cannot run here)" if at == runs.study.baseline else ""
 
 
 def _scenario(runs: StudyResults) -> str:
-    """Return the scenario as text, and as a file to repeat it."""
+    """Return the section on the scenario: its settings as text, and as a file."""
     study, base = runs.study, runs.study.base
     totals = machines.cluster_totals(base.cluster)
     seeds = (
@@ -400,7 +403,7 @@ def _scenario(runs: StudyResults) -> str:
 
 
 def _measured_text(base: Scenario) -> str:
-    """Return the measured window as text."""
+    """Return the limits of the measured jobs as text; "all jobs" without limits."""
     limits = base.to_json()["measure"].items()
     return (
         ", ".join(f"{name.replace('_', ' ')} = {value:g}" for name, value in limits if value)
@@ -409,7 +412,7 @@ def _measured_text(base: Scenario) -> str:
 
 
 def _spec(title: str, spec: Spec) -> str:
-    """Return a choice with its parameters as text."""
+    """Return a title, followed by the parameters that are set in the choice, if any."""
     values = catalog.describe_values(spec.name, spec)
     return f"{title}: {values}" if values else title
 
@@ -420,7 +423,7 @@ def _document(runs: StudyResults) -> str:
 
 
 def _provenance(runs: StudyResults, created: datetime) -> str:
-    """Return the provenance: versions, hashes of all runs, and creation time."""
+    """Return the section on provenance: time, versions, and hashes of all runs."""
     entries = [
         (runs.titles[at], turn, entry)
         for at in runs.places
@@ -455,12 +458,12 @@ def _provenance(runs: StudyResults, created: datetime) -> str:
 
 
 def _versions(versions: Mapping[str, str]) -> str:
-    """Return versions as text."""
+    """Return "name version" texts, joined by commas."""
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 def _repeat(runs: StudyResults) -> str:
-    """Return the instructions to reproduce the numbers."""
+    """Return the section with the commands that reproduce the numbers."""
     source = runs.study.base.trace.source
     own = "" if source.startswith(("sample:", "made:")) else " --trace YOUR_FILE"
     lines = (
@@ -482,7 +485,7 @@ def _limits() -> str:
 
 
 def _goals(report: ComparisonReport) -> str:
-    """Return the headlines on the other goals."""
+    """Return a folded list of the headlines for goals that say something else; "" if none."""
     others = [
         f"{GOALS[goal]}: {headline.text}"
         for goal, headline in report.headlines.items()
