@@ -512,14 +512,21 @@ class SkippingQueue:
         self._begun = False
 
     def feed(self, view: View) -> None:
-        """Add the jobs that began to wait and record the resources released since the last call."""
+        """Add the jobs that began to wait and record the resources released since the last call.
+
+        A waiting job whose demand changed moves to the lane of its new demand.
+        """
         delta = view.delta
         if not self._begun:
             self._begun = True
             self._grants.update(view.grants)
         if self._deadlines:
             self._end_type_waits(view)
-        for job in newly_waiting(delta):
+        lanes = self._lanes.items() if delta.resized else ()
+        resized = [(one, lane) for lane, jobs in lanes for one in jobs if one[1] in delta.resized]
+        for entry, lane in resized:
+            self._remove(entry, lane)
+        for job in (*newly_waiting(delta), *(entry[1] for entry, _ in resized)):
             lane, key = view.demand(job).key, self._key(view, job)
             if self._type_wait and (until_s := self._type_wait.until_s(view, job)) > view.now_s:
                 lane = -lane
@@ -539,19 +546,22 @@ class SkippingQueue:
 
     def _end_type_waits(self, view: View) -> None:
         """Move jobs to the lane for any type after their wait for a preferred one."""
-        lanes, deadlines = self._lanes, self._deadlines
+        deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= view.now_s:
             job = heappop(deadlines)[1]
-            if job not in self._patient:
-                continue
-            key, lane = self._patient.pop(job)
-            lanes[lane].remove((key, job))
-            heapify(lanes[lane])
-            if not lanes[lane]:
-                del lanes[lane]
-                self._fed.discard(lane)
-            heappush(lanes.setdefault(-lane, []), (key, job))
-            self._fed.add(-lane)
+            if job in self._patient:
+                key, lane = self._patient.pop(job)
+                self._remove((key, job), lane)
+                heappush(self._lanes.setdefault(-lane, []), (key, job))
+                self._fed.add(-lane)
+
+    def _remove(self, entry: tuple[Key, JobId], lane: int) -> None:
+        """Take a job out of its lane; an empty lane is dropped."""
+        self._lanes[lane].remove(entry)
+        heapify(self._lanes[lane])
+        if not self._lanes[lane]:
+            del self._lanes[lane]
+            self._fed.discard(lane)
 
     @property
     def wake_at_s(self) -> float:

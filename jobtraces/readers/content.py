@@ -161,10 +161,13 @@ def _list_key(text: str) -> str | None:
     except (ValueError, RecursionError):
         pass
     else:
-        return "" if rest.lstrip()[:1] in ("{", "") and rest.strip() else None
+        if rest.strip():
+            return "" if rest.lstrip()[:1] == "{" else None
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
+        return None
+    if not isinstance(parsed, dict):
         return None
     lists = [
         key

@@ -209,8 +209,13 @@ def cost_cluster_usd(result: RunResult, cluster: Cluster) -> float:
     Sum over nodes of price per hour x hours present. A node under repair is paid for, a node absent
     by a dated change is not.
     """
-    hours = up_s(absences(cluster, result.end_s), len(cluster.nodes), 0.0, result.end_s) / _HOUR_S
-    return total(np.array([node.price_per_hour for node in cluster.nodes]), hours)
+    price = np.array([node.price_per_hour for node in cluster.nodes])
+    return total(price, present_s(result, cluster) / _HOUR_S)
+
+
+def present_s(result: RunResult, cluster: Cluster) -> Floats:
+    """Return the seconds of a run that each node is present, in service or under repair."""
+    return up_s(absences(cluster, result.end_s), len(cluster.nodes), 0.0, result.end_s)
 
 
 def up_s(down: tuple[Ints, Floats, Floats], nodes: int, t0: float, t1: float) -> Floats:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.contract import Shape
-from sim.metrics.gpu_seconds import UsageArrays, capacity_gpu_s
+from sim.metrics.gpu_seconds import UsageArrays, capacity_gpu_s, present_s
 from sim.metrics.jobs import SIZE_CLASSES, Window, completed_mask, measured_mask, size_class
 from sim.metrics.steps import Floats, Ints, reduce_steps
 from sim.perf.model import PerfModel
@@ -111,8 +111,8 @@ def type_use(result: RunResult, cluster: Cluster) -> pd.DataFrame:
     -------
     DataFrame
         One row per GPU type with nodes: `gpu_type`, `held_gpu_h`, `capacity_gpu_h` (in service),
-        `held_usd` (held x price of the node / its GPUs), `capacity_usd` (all nodes
-        of the type, from the first submission to the end).
+        `held_usd` (held x price of the node / its GPUs), `capacity_usd` (nodes of the type, while
+        present, from the first submission to the end).
 
     Notes
     -----
@@ -132,7 +132,7 @@ def type_use(result: RunResult, cluster: Cluster) -> pd.DataFrame:
         "held_gpu_h": held,
         "capacity_gpu_h": capacity,
         "held_usd": held * per_gpu,
-        "capacity_usd": price * end_s,
+        "capacity_usd": price * present_s(result, cluster),
     }
     table = pd.DataFrame(
         {"gpu_type": [kind.name for kind in cluster.types]}

@@ -83,16 +83,17 @@ class JobFacts:
 
     @cached_property
     def waits_to_end_s(self) -> Floats:
-        """The wait of every job that counts; an unfinished job waits until the run ends.
+        """Time without GPUs of each job that counts, until its end.
 
-        Refused and impossible jobs do not wait.
+        An unfinished job waits until the run ends, a failed one until its first start: the record
+        has no end of it. Refused and impossible jobs do not wait.
         """
-        waiting = self.mask & np.asarray(
-            self.jobs["outcome"].isin(["completed", "failed", "unfinished"])
-        )
-        finish_s = self._column("finish_s")
-        open_s = np.where(np.isnan(finish_s), self.end_s, finish_s) - self._column("submit_s")
-        return np.asarray(compute_waits_s(open_s, self._column("held_s"))[waiting])
+        outcome = self.jobs["outcome"]
+        waiting = self.mask & np.asarray(outcome.isin(["completed", "failed", "unfinished"]))
+        end_s = self._column("finish_s")
+        end_s = np.where(np.isnan(end_s), self.end_s, end_s)
+        waits_s = compute_waits_s(end_s - self._column("submit_s"), self._column("held_s"))
+        return np.where(np.asarray(outcome == "failed"), self.queue_s, waits_s)[waiting]
 
     def count(self, outcome: str) -> int:
         """Return the number of jobs that count with an outcome of `sim.result.OUTCOMES`."""
@@ -199,11 +200,9 @@ class RunFacts(JobFacts):
 
     @property
     def makespan_s(self) -> float:
-        """Last finish of a completed or failed job minus first submission; NaN without any."""
-        finish_s = self._column("finish_s")
-        ended = np.asarray(self.jobs["outcome"].isin(["completed", "failed"]))
-        ran = self.mask & np.isfinite(finish_s) & ended
-        return float(finish_s[ran].max() - self.values("submit_s").min()) if ran.any() else np.nan
+        """Last finish of a completed job minus first submission; NaN if none was completed."""
+        finish_s = self._column("finish_s")[self.completed]
+        return float(finish_s.max() - self.values("submit_s").min()) if len(finish_s) else np.nan
 
     @property
     def deadline_rate(self) -> float:

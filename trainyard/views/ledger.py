@@ -144,7 +144,8 @@ class LedgerView:
         rows = list(self.rows)
         if self.sort is not None:
             at, up = self.sort
-            rows.sort(key=lambda row: _sorted_by(row, at, up=up))
+            rows.sort(key=lambda row: row.title.lower(), reverse=not up)
+            rows.sort(key=lambda row: _sort_key(row, at, up=up))
             if 0 <= at < len(columns):
                 columns[at]["sorted"] = "up" if up else "down"
         return {
@@ -162,10 +163,10 @@ class LedgerView:
         }
 
 
-def _sorted_by(row: Row, at: int, *, up: bool) -> tuple[bool, float | str]:
-    """Return the sort key of a row by column `at`, or by title if negative; gaps come last."""
+def _sort_key(row: Row, at: int, *, up: bool) -> tuple[bool, float]:
+    """Return the sort key of a row by column `at`, gaps last; by title only if `at` is negative."""
     if at < 0:
-        return bool(row.note), row.title.lower()
+        return bool(row.note), 0.0
     value = row.cells[at].value if at < len(row.cells) else math.nan
     return math.isnan(value), value if up else -value
 

@@ -409,7 +409,7 @@ def _scale_limits(limits: AssociationLimits, factor: float) -> AssociationLimits
     changed = {
         name: {tres: amount * factor for tres, amount in value.items()}
         for name, value in vars(limits).items()
-        if isinstance(value, Mapping)
+        if isinstance(value, Mapping) and name != "unread"
     }
     return AssociationLimits(**{**vars(limits), **changed})
 

@@ -359,6 +359,8 @@ class SlurmRun:
         now_s, controller = view.now_s, self._controller
         arrived = [*newly_waiting(view.delta), *requeued]
         refused = frozenset([job for job in arrived if not self._submit(view, job)])
+        for job in refused:
+            self._waitlist.record_end(job, well=False)
         refused |= frozenset(self._refuse_unsatisfiable())
         self._release_eligible(view)
         ended = self._end_overdue(now_s)

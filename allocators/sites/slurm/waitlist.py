@@ -113,14 +113,22 @@ class Waitlist:
             self._named[name].discard(job)
 
     def pop_unsatisfiable(self) -> list[int]:
-        """Remove and return the held jobs with dependencies that can never be met."""
-        unsatisfiable = []
-        for job, waiting in list(self.held.items()):
-            is_unmet = [self._cannot_be_met(condition) for condition in waiting.conditions]
-            if is_unmet and (all(is_unmet) if waiting.any_of else any(is_unmet)):
+        """Remove and return the held jobs with dependencies that can never be met.
+
+        They end as failed, so jobs that depend on them may follow.
+        """
+        unsatisfiable: list[int] = []
+        while found := [job for job, one in self.held.items() if self._is_unsatisfiable(one)]:
+            for job in found:
                 del self.held[job]
-                unsatisfiable.append(job)
+                self.record_end(job, well=False)
+            unsatisfiable += found
         return unsatisfiable
+
+    def _is_unsatisfiable(self, one: IneligibleJob) -> bool:
+        """Return True if the dependencies of an ineligible job can never be met."""
+        unmet = [self._cannot_be_met(condition) for condition in one.conditions]
+        return bool(unmet) and (all(unmet) if one.any_of else any(unmet))
 
     def _cannot_be_met(self, condition: Condition) -> bool:
         """Return True if a job of a condition ended in the wrong state.

@@ -58,8 +58,9 @@ class Look:
     @property
     def order(self) -> list[str]:
         """Titles from back to front: other policies, the baseline, the highlighted policy."""
-        rest = [title for title in self.colours if title not in (self.baseline, self.high)]
-        return [*rest, *(title for title in (self.baseline, self.high) if title in self.colours)]
+        strong = dict.fromkeys((self.baseline, self.high))
+        rest = [title for title in self.colours if title not in strong]
+        return [*rest, *(title for title in strong if title in self.colours)]
 
     def line(self, title: str) -> Trace:
         """Return the line style of a policy: strong if baseline or highlighted, else faint."""
