@@ -151,7 +151,7 @@ def store_verdict(past: Past, scenario: Scenario, store: Store) -> None:
     past : Past
         The verdict.
     scenario : Scenario
-        Result of `trainyard.study.check.checked`.
+        Result of `trainyard.study.check.backtest_scenario`.
     store : Store
         Receives the verdict.
 

@@ -34,8 +34,8 @@ class Diagnostics:
     ----------
     points : mapping of DataFrame
         Title -> `job_id`, `ideal_s` and `believed_s`, at most 1,000 jobs, see
-        `sim.metrics.predicted`; only policies that read run times, and empty where every
-        estimate was exact.
+        `sim.metrics.predictions.prediction_points`; only policies that read run times, and empty
+        where every estimate was exact.
     accuracy : mapping of Accuracy
         Title -> accuracy of the estimates; the same policies.
     resources : mapping of DataFrame

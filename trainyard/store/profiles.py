@@ -138,7 +138,7 @@ def with_contents(document: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        As `from_file` and `trainyard.study.files.with_texts`.
+        As `from_file` and `trainyard.study.files.with_file_contents`.
     """
     changed = files.with_file_contents(document)
     if isinstance(changed.get("base"), Mapping):

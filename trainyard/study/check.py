@@ -37,7 +37,7 @@ class Check(Document):
         Runs with different seeds, which draw the phases of scheduler timers; 1 if seeds have no
         effect.
     warm_s, judge_s : float or None, seconds
-        See `trainyard.labs.backtests.record.split`.
+        See `trainyard.labs.backtests.record.split_record`.
     anyway : bool
         Whether to accept a record that cannot serve as a yardstick; no comparison is made then.
     use : tuple of str

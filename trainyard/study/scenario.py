@@ -89,7 +89,7 @@ class TraceSpec:
         Seed of drawn users, drawn jobs and copies.
     anonymise : bool
         Replace ids, users, job names, accounts, virtual clusters and partitions by numbers:
-        "user 1", "user 2", ...; see `trainyard.traces.sampling.anonymised`.
+        "user 1", "user 2", ...; see `trainyard.traces.sampling.anonymize`.
     """
 
     source: str = "sample:week"
