@@ -141,7 +141,7 @@ def parameter_value(policy: Spec, name: str) -> Any:
 
 
 def with_values(policy: Spec, values: Mapping[str, Any]) -> Spec:
-    """Return a policy with changed parameters; unknown ones go to the inner policy."""
+    """Return a policy with changed parameters; those it does not have go to its inner policy."""
     own_names = {info.name for info in catalog.allocator(policy).params}
     inner = policy.values.get(INNER)
     if not isinstance(inner, Spec) or values.keys() <= own_names:
