@@ -48,6 +48,8 @@ def simulate(
 ) -> RunResult:
     """Simulate a trace under an allocator on the chosen engine.
 
+    `AUTO` takes the fast engine if it supports the run and is loaded or the trace is large.
+
     Parameters
     ----------
     trace, cluster, allocator, conditions

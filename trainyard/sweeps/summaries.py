@@ -157,7 +157,7 @@ def fixed_nodes_text(question: SizeQuestion) -> str:
 
 
 def savings_text(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
-    """Return the needs of the cheapest policy and the baseline, and the savings; "" if none."""
+    """Return what the cheapest policy and the baseline need, and the savings; "" = no answer."""
     answered = [answer for answer in answers if answer.size is not None]
     if not answered:
         return ""
@@ -188,7 +188,7 @@ def _need_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
 
 
 def missed_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return how close a policy came that meets the target at no size."""
+    """Return the sentence on a policy that meets the target at no size, with its nearest miss."""
     within = (
         ""
         if math.isinf(question.budget_per_h)
@@ -258,7 +258,7 @@ def parse_limit(metric: str, text: str) -> float:
 
 
 def round_target(question: SizeQuestion, value: float) -> tuple[float, str]:
-    """Return a rounded target that a value meets, and its text."""
+    """Return the target nearest to a value that it meets, in two digits, and its text."""
     unit = COLUMNS[question.metric].unit
     step = next(
         (one for one in sorted(_SCALES[unit].values(), reverse=True) if abs(value) >= 2 * one),
