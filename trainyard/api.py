@@ -487,6 +487,6 @@ class Comparison:
         return target
 
     def _repr_html_(self) -> str:
-        # Notebooks show the headline above the table.
+        """Return the headline and the table of values as HTML, for notebooks."""
         values = self.table().xs("value", axis=1, level=1)
         return f"<p><b>{text(self.headline)}</b></p>{values.to_html()}"

@@ -104,7 +104,7 @@ def _is_undamaged(store: Store, key: str) -> bool:
 
 
 def is_archive(data: bytes) -> bool:
-    """Return True if a file looks like an archive of `pack_items`."""
+    """Return True if a file is a ZIP archive with the list of `pack_items`."""
     try:
         with open_zip(data, "") as file:
             return _LIST in file.namelist()

@@ -256,7 +256,7 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
 
 
 def completion_changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, MetricChange]:
-    """Return the change of completion times under each policy except the baseline.
+    """Return title -> change of completion times, for each policy except the baseline.
 
     Policies that share no completed job with the baseline are left out.
     """

@@ -654,7 +654,7 @@ def _is_clear(cell: Mapping[str, Any]) -> bool:
 
 
 def _worst_other_goal(cells: Cells, outcome: Outcome, goal: str) -> str:
-    """Return the text on the other goal that clearly worsens most; "" = none."""
+    """Return the text on the other goal that clearly rises most; "" = none by `_MIN_COST`."""
     worse = {
         name: _change_of(cells, outcome.label, name)
         for name in GOALS
@@ -692,7 +692,7 @@ def _gain_text(pair: Paired, *, dropped: bool) -> str:
 
 
 def _no_completed_sentence(outcomes: Sequence[Outcome]) -> str:
-    """Return the sentence for a comparison without completed jobs."""
+    """Return the sentence on why nothing is compared: no job fits, or none was completed."""
     ended = [one for outcome in outcomes for one in outcome.summaries]
     if all(one["impossible"] == one["jobs"] for one in ended):
         return "No job can run: none of them fits on this cluster."

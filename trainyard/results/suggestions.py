@@ -141,7 +141,7 @@ def _fitting_cluster(source: str, trace: Trace) -> Cluster:
 
 
 def suggest_for_doubts(doubts: Iterable[str], jobs: JobsOnCluster) -> tuple[Suggestion, ...]:
-    """Return suggestions for doubts about jobs on machines, given by their ids.
+    """Return suggestions for doubts: a fitting cluster, leaving jobs out, naming GPU speeds.
 
     `doubts` are keys of `trainyard.clusters.cluster_warnings.find_doubts`.
     """

@@ -162,7 +162,9 @@ class RunBatch(ABC, Generic[R]):
         return self._over.wait(timeout_s)
 
     def recall(self) -> bool:
-        """Load stored results without running anything; return True if all are stored.
+        """Load stored results without running anything; end the batch if all are stored.
+
+        Returns True if the batch has ended.
 
         Raises
         ------

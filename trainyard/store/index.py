@@ -434,7 +434,7 @@ class Index:
         return _INSERT[self._engine.dialect.name](table)
 
     def get(self, kind: str, key: str) -> IndexRow | None:
-        """Return the row of an item, None if missing."""
+        """Return the row of an item of a kind, None if missing."""
         with self._read_connection() as connection:
             row = connection.execute(
                 sa.select(THINGS).where(THINGS.c.kind == kind, THINGS.c.key == key)
@@ -442,7 +442,7 @@ class Index:
         return _to_index_row(row) if row is not None else None
 
     def among(self, kind: str, keys: Iterable[str]) -> dict[str, IndexRow]:
-        """Return key -> row of the items that exist."""
+        """Return key -> row of the items of a kind that exist."""
         unique_keys, rows = list(dict.fromkeys(keys)), dict[str, IndexRow]()
         with self._read_connection() as connection:
             for start in range(0, len(unique_keys), _MAX_KEYS_PER_QUERY):

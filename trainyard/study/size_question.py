@@ -210,7 +210,7 @@ class SizeQuestion(Document):
         )
 
     def price_per_h(self, size: Size) -> float:
-        """Return the price of the whole cluster per hour."""
+        """Return the price per hour of the whole cluster with these numbers of varying nodes."""
         counts = dict(zip(self.groups, size, strict=True))
         groups = self.study.base.cluster.groups
         return sum(
@@ -223,7 +223,7 @@ class SizeQuestion(Document):
         return replace(self.study, base=replace(self.study.base, cluster=self.cluster(size)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document as plain values."""
+        """Return the search as plain values, of kind "plan"; no budget = None."""
         budget = None if math.isinf(self.budget_per_h) else self.budget_per_h
         plain = {
             "groups": list(self.groups),

@@ -199,7 +199,7 @@ class CountSearch:
 
     @property
     def assumed(self) -> str:
-        """Assumption behind the answer, as one sentence."""
+        """Assumption behind the answer, as text: anomalies, untried sizes, why the check ended."""
         untried, below = self._top - self._low + 1 - len(self._known), len(self._untried_below())
         unchecked = (
             f" Assumption: none of the {below} untried smaller sizes meets the"
@@ -338,7 +338,7 @@ class MixSearch:
 
     @property
     def assumed(self) -> str:
-        """Assumption behind the answer, as one sentence."""
+        """The assumption behind the answer and the number of tried mixes, as one sentence."""
         mixes = (self._high[0] - self._low[0] + 1) * (self._high[1] - self._low[1] + 1)
         return (
             f"Assumption: more nodes of either type never do worse; {len(self._known)} of"

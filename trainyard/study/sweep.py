@@ -289,7 +289,7 @@ class Sweep(Document):
         return Study.from_json(with_settings(self.study.to_json(), changes, "The axis"))
 
     def cells(self) -> Iterator[tuple[Cell, Scenario | TrainyardError]]:
-        """Yield the runs, ordered by repeat, so that complete curves appear early.
+        """Yield (cell, scenario) of every run, by repeat, so that complete curves appear early.
 
         An invalid point yields its error in place of its scenarios.
         """

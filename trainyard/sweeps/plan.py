@@ -139,7 +139,10 @@ class PlanRun(ScenarioBatch):
             seeker.look_up(self.store)
 
     def _next_runs(self) -> Iterator[tuple[str, Scenario]]:
-        """Yield the runs to make next, most decisive first, each once."""
+        """Yield the runs to make next, most decisive first, each once.
+
+        Loads stored results first, and announces the run keys.
+        """
         self._look_up()
         self._shelve_keys()
         for key, scenario in [run for seeker in self._searches for run in seeker.next_runs()]:

@@ -278,7 +278,7 @@ def round_target(question: SizeQuestion, value: float) -> tuple[float, str]:
 
 
 def double_range(question: SizeQuestion) -> SizeQuestion:
-    """Return the question with twice the range, searched wholly."""
+    """Return the question with twice the upper ends, to be searched without a first size."""
     high = tuple(max(2 * high, high + 1) for high in question.high)
     return replace(question, high=high, begin=0)
 

@@ -315,7 +315,10 @@ class BacktestRun(ScenarioBatch):
         return replace(scenario, allocator=begun)
 
     def _rivals(self) -> dict[str, Scenario]:
-        """Return title -> scenario of the reference policies, except the tested policy."""
+        """Return title -> scenario of the reference policies, except the tested policy.
+
+        They follow the same opening, and are confined to partitions if the tested policy is.
+        """
         own = self.check.scenario.allocator
         confined = catalog.allocator(own).needs.confine_by
         return {
@@ -331,7 +334,7 @@ class BacktestRun(ScenarioBatch):
         }
 
     def _key(self, scenario: Scenario) -> str:
-        """Return the result key of a scenario; cached."""
+        """Return the store key of a scenario's result; cached."""
         if scenario not in self._keys:
             self._keys[scenario] = scenario_key(scenario, self.store)
         return self._keys[scenario]
@@ -348,7 +351,10 @@ class BacktestRun(ScenarioBatch):
         return outcome
 
     def _next_runs(self) -> Iterator[tuple[str, Scenario]]:
-        """Yield (key, scenario) of runs needed next, and mark each as requested."""
+        """Yield (key, scenario) of runs needed next, and mark each as requested.
+
+        Takes stored results first, and announces the run keys.
+        """
         self._look_up()
         if self._all:
             return

@@ -37,7 +37,7 @@ def _ratio(value: float) -> str:
 
 
 def _change(value: float, less: str, more: str) -> str:
-    """Return a ratio as text: "12 % shorter", "no longer", or above 2 "3 times as long"."""
+    """Return a ratio as text: "12 % shorter", "no longer" near 1, "3 times as long" above 2."""
     if abs(value - 1) < _SAME:
         return f"no {more}"
     if value > 2:
