@@ -79,7 +79,7 @@ def without_replays(study: Study, store: Store) -> tuple[Study | None, dict[str,
 
 
 def suggest_policy(study: Study, store: Store) -> tuple[Spec, str] | None:
-    """Return a policy to add to the study, with its title; common policies first.
+    """Return a policy to add to the study, with its title: of `FIRST_POLICIES` the last first.
 
     None if no other policy can run.
     """

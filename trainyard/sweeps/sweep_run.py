@@ -31,7 +31,7 @@ class SweepRun(ScenarioBatch):
 
     Attributes
     ----------
-    known : int
+    stored_runs : int
         Number of runs stored before.
     """
 
