@@ -144,7 +144,10 @@ def fit_cluster(trace: Source | Trace, load: float | None = None) -> Cluster:
 
 
 def policies(trace: Source | Trace | None = None) -> pd.DataFrame:
-    """Return a table of all policies; with a trace also why some cannot run on it."""
+    """Return a table of all policies, indexed by name; with a trace also why some cannot run.
+
+    Columns: title, what (description) and reason ("" = can run, or no trace was given).
+    """
     jobs = trace.trace if isinstance(trace, Source) else trace
     rows = [
         {"policy": one.name, "title": one.title, "what": one.help, "reason": one.reason}
@@ -166,6 +169,8 @@ def compare(  # noqa: PLR0913 - parts of a comparison; all but the first three a
     **scenario: Any,
 ) -> Comparison:
     """Simulate the same jobs on the same cluster under each policy.
+
+    The jobs and results are stored; equal runs are taken from the store.
 
     Parameters
     ----------
@@ -299,7 +304,7 @@ def backtest(  # noqa: PLR0913 - parts of a backtest; all but the first three ar
 def _load_inputs(
     trace: Source | Trace | str | Path | pd.DataFrame, cluster: Cluster | str | None
 ) -> tuple[Source, Cluster]:
-    """Return jobs and machines from any of their accepted forms."""
+    """Return jobs and machines from any accepted form, by default a cluster for the jobs."""
     if isinstance(trace, Trace):
         trace = Source(trace, {})
     source = trace if isinstance(trace, Source) else read_trace(trace)
@@ -333,7 +338,7 @@ class Comparison:
 
     @cached_property
     def _compared(self) -> ComparedRuns:
-        """All runs, prepared for tables and figures."""
+        """All runs, prepared for tables and figures; ParameterError if they were deleted."""
         compared = compare_runs(self._runs, self.store)
         if compared is None:
             raise ParameterError("The results were deleted. Compare again.")
@@ -444,7 +449,10 @@ class Comparison:
         )
 
     def _entry(self, policy: str | Spec) -> tuple[str, StoredResult]:
-        """Return the title and the first result of a policy."""
+        """Return the title and the first stored result of a policy, named by spec or title.
+
+        Raises ParameterError if the policy was not compared or has no result.
+        """
         specs = self.study.allocators
         # By text form or title; else parsed as given, where files are still paths.
         names = {str(spec): index for index, spec in enumerate(specs)}
@@ -466,19 +474,19 @@ class Comparison:
         return self._runs.titles[index], self._runs.entries[index][0]
 
     def report(self, path: str | Path) -> Path:
-        """Write all results into one HTML file that opens without a network."""
+        """Write all results into one HTML file that opens without a network; return its path."""
         target = Path(path)
         page = offline_html(self._runs, self.store, created=datetime.now(UTC))
         target.write_text(page, encoding="utf-8", newline="")
         return target
 
     def save(self, path: str | Path) -> Path:
-        """Write the scenario and its jobs to a ZIP archive that the app can open."""
+        """Write the scenario and its jobs to a ZIP archive that the app opens; return its path."""
         target = Path(path)
         target.write_bytes(bundle.scenario_archive(self.study, self.store))
         return target
 
     def _repr_html_(self) -> str:
-        # Notebooks show the headline above the table.
+        """Return the headline and the table of values as HTML, for notebooks."""
         values = self.table().xs("value", axis=1, level=1)
         return f"<p><b>{text(self.headline)}</b></p>{values.to_html()}"

@@ -53,7 +53,7 @@ def with_en_dash(name: str) -> str:
 
 
 def job_counts(jobs: Mapping[str, int], most: int = 5) -> str:
-    """Return names with their numbers of jobs, most jobs first, at most `most` names."""
+    """Return names with their job counts as text, most jobs first; "and N more" after `most`."""
     ordered = sorted(jobs.items(), key=lambda item: -item[1])
     text = ", ".join(f"{name[:40]} ({plural(count, 'job')})" for name, count in ordered[:most])
     return f"{text} and {len(ordered) - most} more" if len(ordered) > most else text
@@ -115,7 +115,7 @@ class RunClock:
         return f"{hours}:{second % 60:02d}" if self.seconds else hours
 
     def read(self, words: str) -> float:
-        """Return the seconds of a time in the format of `at`.
+        """Return the seconds of a time in the format of `format`.
 
         Parameters
         ----------
@@ -152,7 +152,10 @@ class RunClock:
         return first.hour * 3600.0 + first.minute * 60 + first.second + first.microsecond / 1e6
 
     def _split_day(self, t_s: float) -> tuple[int, int]:
-        """Return the day and the second of the day of a time."""
+        """Return the day (from 0) and the second of the day of a time.
+
+        Counts from midnight; from the first submission if the date is out of range.
+        """
         # Rounded, so that errors do not show the minute before.
         days, second = divmod(round(t_s, 3) + self._first_s, _DAY_S)
         if self.epoch and not self._has_date(int(days)):
@@ -164,7 +167,7 @@ class RunClock:
         return bool(self.epoch) and abs(days) < _MAX_DAYS
 
     def _day_of(self, match: re.Match[str]) -> int | None:
-        """Return the day of a parsed time, None if there is no such date."""
+        """Return the day of a parsed time, 0 = first submission; None if there is no such date."""
         if not self.epoch:
             return int(match["day"].replace(",", "")) - 1
         first = datetime.fromisoformat(self.epoch).date()
@@ -208,7 +211,10 @@ _UNITS: Final = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h
 
 
 def common_unit(seconds: Iterable[float]) -> tuple[float, str]:
-    """Return the unit for the mean of durations: its length in seconds, and its name."""
+    """Return the unit that suits the mean of durations: its length in seconds, and its name.
+
+    Durations of 0 or not finite are ignored.
+    """
     finite = [abs(one) for one in seconds if one and math.isfinite(one)]
     mean_s = fmean(finite) if finite else 0.0
     return next(((size, unit) for limit, size, unit in _UNITS if mean_s < limit), (_DAY_S, "days"))

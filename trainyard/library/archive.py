@@ -92,7 +92,7 @@ def pack_items(store: Store, owner: str, ids: Sequence[str]) -> tuple[bytes, tup
 
 
 def _is_undamaged(store: Store, key: str) -> bool:
-    """Return True if a result is complete and undamaged; drop damaged files."""
+    """Return True if a result is complete and undamaged; drop the files of a damaged one."""
     entry = store.get(key)
     try:
         if entry is not None:
@@ -104,7 +104,7 @@ def _is_undamaged(store: Store, key: str) -> bool:
 
 
 def is_archive(data: bytes) -> bool:
-    """Return True if a file looks like an archive of `pack_items`."""
+    """Return True if a file is a ZIP archive with the list of `pack_items`."""
     try:
         with open_zip(data, "") as file:
             return _LIST in file.namelist()
@@ -201,7 +201,7 @@ def import_archive(
 
 
 def _read_contents(data: bytes, name: str) -> _Contents:
-    """Return the parsed contents of an archive; raise if damaged or too large."""
+    """Return the parsed contents of an archive; raise StoreError if damaged or too large."""
     try:
         with open_zip(data, name) as file:
             if sum(one.file_size for one in file.infolist()) > MAX_MB * 1e6:
@@ -237,6 +237,7 @@ def _read_contents(data: bytes, name: str) -> _Contents:
 
 
 def _checked_key(text: str) -> str:
+    """Return a run key after checking its form; raise ValueError if it is none."""
     if not _KEY.fullmatch(text):
         raise ValueError(text)
     return text
@@ -250,7 +251,7 @@ def _scenario_of_manifest(data: bytes) -> Scenario:
 
 
 def _checked_summary(data: Any) -> dict[str, Any]:
-    """Return the summary of a run after checking that it contains numbers only."""
+    """Return the summary of a run; raise ValueError if a value has the wrong type."""
     numbers = {
         name: list(value.values()) if name in _TABLES else [value]
         for name, value in data.items()
@@ -273,7 +274,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _parse_item(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
-    """Return document, name, tags and run keys of an item in an archive."""
+    """Return recipe, name, tags and run keys of an item in an archive, each cut to its limit."""
     runs = [str(key) for key in thing["runs"] if _KEY.fullmatch(str(key))]
     return (
         read_recipe(thing["document"]),
@@ -284,7 +285,7 @@ def _parse_item(thing: Any) -> tuple[Recipe, str, list[str], list[str]]:
 
 
 def _has_own_key(key: str, scenario: Scenario, store: Store) -> bool:
-    """Return True if a key is that of the scenario; False for traces that are local files."""
+    """Return True if a key belongs to a scenario; False for local files and missing traces."""
     try:
         return scenario.trace.source.startswith(READY) and scenario_key(scenario, store) == key
     except TrainyardError:
@@ -292,7 +293,7 @@ def _has_own_key(key: str, scenario: Scenario, store: Store) -> bool:
 
 
 def _check_tables(whole: Mapping[str, Mapping[str, bytes]], name: str) -> None:
-    """Raise if tables have wrong row counts or would exceed memory, before reading them."""
+    """Raise StoreError if tables have wrong row counts or would exceed memory when read."""
     needed = 0
     for key, files in whole.items():
         try:
@@ -316,7 +317,10 @@ def _check_tables(whole: Mapping[str, Mapping[str, bytes]], name: str) -> None:
 
 
 def _shelve_items(store: Store, owner: str, contents: _Contents, *, runs: bool) -> tuple[str, ...]:
-    """Put the items of an archive on a shelf; return their ids."""
+    """Put the items of an archive on a shelf with names and tags; return their ids.
+
+    Their runs are linked only if `runs`.
+    """
     ids = []
     for recipe, given, tags, keys in contents.things:
         # Keys of other items could keep or delete runs of other owners.

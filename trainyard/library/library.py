@@ -107,7 +107,7 @@ def read_recipe(document: dict[str, Any]) -> Recipe:
 
 
 def traces(store: Store, owner: str) -> dict[str, str]:
-    """Return the traces that a browser can choose: samples, its uploads, traces of its runs.
+    """Return the traces that a browser can choose: samples, its uploads, traces of its items.
 
     Returns
     -------
@@ -135,7 +135,10 @@ def recipe_id(recipe: Recipe) -> str:
 
 
 def default_title(recipe: Recipe, store: Store | None = None) -> str:
-    """Return the default title of a recipe; `store` knows the names of uploads."""
+    """Return a recipe's default title: policies, trace, and what varies or is asked.
+
+    `store` knows the names of uploads.
+    """
     study = recipe if isinstance(recipe, Study) else recipe.study
     source, names = source_name(study.base.trace.source, store), study.titles
     if isinstance(recipe, FromHere):
@@ -287,7 +290,7 @@ def label_item(
     name: str | None = None,
     tags: Iterable[str] | None = None,
 ) -> None:
-    """Set name or tags of an item; an empty name removes it.
+    """Set name or tags of an item, None = as before; an empty name removes it.
 
     Raises
     ------
@@ -375,7 +378,7 @@ class ItemComparison:
     changes : tuple of str
         Sentences on the differences from the first to the second.
     first, second : DataFrame
-        See `numbers`.
+        See `run_numbers_table`.
     """
 
     changes: tuple[str, ...]
@@ -383,7 +386,7 @@ class ItemComparison:
     second: pd.DataFrame
 
     def means(self) -> pd.DataFrame:
-        """Return `policy`, `metric`, means `a` and `b`, and their relative `change`."""
+        """Return `policy`, `metric`, means `a` and `b` over runs, and their relative `change`."""
         sides = [
             frame.groupby("policy", sort=False)[list(BRIEF)].mean().stack()
             for frame in (self.first, self.second)
@@ -403,7 +406,7 @@ class ItemComparison:
 
 
 def compare_items(store: Store, first: Item, second: Item) -> ItemComparison:
-    """Return the comparison of two items.
+    """Return the changed settings and the numbers of the stored runs of two items.
 
     Raises
     ------
@@ -432,7 +435,10 @@ def changes(store: Store, old: Item, new: Item) -> tuple[str, ...]:
 
 
 def predecessor(shelf_items: Sequence[Item], at: int) -> Item | None:
-    """Return the previous comparison with the same title, which is most often its origin."""
+    """Return the next older comparison with the title of the item at an index, or None.
+
+    It is most often its origin. None also for other kinds of items.
+    """
     item = shelf_items[at]
     return (
         next(
@@ -520,7 +526,7 @@ def delete_trace(digest: str, pool: WorkerPool, watcher: str, owner: str) -> int
 
 
 def relatives(digest: str, store: Store) -> set[str]:
-    """Return a stored trace and all traces related to it by left-out jobs."""
+    """Return a stored trace, the traces that it is a part of, and all parts of these."""
     kept = {about.digest: {about.digest, *about.account.get("of", ())} for about in store.traces()}
     family = {digest}.union(*(own for own in kept.values() if digest in own))
     return family.union(*(own for own in kept.values() if own & family))

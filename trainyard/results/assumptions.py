@@ -28,6 +28,9 @@ def assumption_sentences(
 ) -> tuple[str, ...]:
     """Return the assumptions that can change these policies' results, as sentences.
 
+    They concern parameter servers, resizing, restart costs, copies of jobs, guessed GPU speeds, and
+    jobs left out for want of a run time.
+
     Parameters
     ----------
     study : Study
@@ -75,7 +78,10 @@ def assumption_sentences(
 
 
 def _jobs_without_run_time(study: Study, store: Store | None) -> str:
-    """Return how many jobs of an upload are left out for want of a run time; "" = none."""
+    """Return the sentence that counts jobs left out of an upload by state; "" if none are.
+
+    Jobs without a run time are left out. "" also for samples and generated traces.
+    """
     kind, _, digest = study.base.trace.source.partition(":")
     about = store.trace_info(digest) if store is not None and kind == "store" else None
     counts = about.account.get("unended", {}) if about is not None else {}
@@ -124,7 +130,7 @@ def _servers_sentence(trace: Trace) -> str:
 
 
 def _resizing_sentence(perf: PerfSpec, trace: Trace) -> str:
-    """Return the assumed size range and scaling curve of the jobs; "" if the trace has both."""
+    """Return the sentence on assumed GPU ranges and speedups of jobs; "" if none are assumed."""
     if not isinstance(perf, Sizing):
         return ""
     on_gpus = trace.numbers("num_gpus") > 0

@@ -151,7 +151,7 @@ def store_verdict(past: Past, scenario: Scenario, store: Store) -> None:
     past : Past
         The verdict.
     scenario : Scenario
-        Result of `trainyard.study.check.checked`.
+        Result of `trainyard.study.check.backtest_scenario`.
     store : Store
         Receives the verdict.
 
@@ -164,9 +164,9 @@ def store_verdict(past: Past, scenario: Scenario, store: Store) -> None:
 
 
 def best_verdict(study: Study, store: Store) -> Past | None:
-    """Return the best verdict on the simulated policies of a study, or None.
+    """Return the best stored backtest verdict on the simulated policies of a study, or None.
 
-    None if no policy was backtested, or the study has no recorded schedule.
+    None if no policy was backtested, or no policy of the study replays the recorded schedule.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def best_verdict(study: Study, store: Store) -> Past | None:
 
 
 def policy_verdict(study: Study, at: int, store: Store) -> Past | None:
-    """Return the backtest verdict on one policy of a study; None if not backtested.
+    """Return the stored backtest verdict on the policy at index `at`; None if not backtested.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def policy_verdict(study: Study, at: int, store: Store) -> Past | None:
 
 
 def _verdict_key(scenario: Scenario, store: Store) -> str:
-    """Return the store key of a backtest verdict."""
+    """Return the store key of the backtest verdict on a scenario, a hash of the run's key."""
     text = f"check against the past, {scenario_key(scenario, store)}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

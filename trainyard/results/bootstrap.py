@@ -15,7 +15,7 @@ _LEVEL: Final = (2.5, 97.5)
 
 
 def bootstrap_interval(values: Floats, base: Floats | None = None) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval, or None for fewer than `FEWEST` repeats.
+    """Return the 95 % bootstrap interval, or None for fewer than `MIN_REPEATS` repeats.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ class Interval:
     def clear(self) -> bool:
         """Whether the value clearly differs from 0.
 
-        Both bounds lie on one side of 0; without bounds, the value is at least `CLEAR`.
+        Both bounds lie on one side of 0; without bounds, its absolute value is at least `CLEAR`.
         """
         if self.low is None or self.high is None:
             return bool(abs(self.value) >= CLEAR)
@@ -256,7 +256,7 @@ def table(outcomes: Sequence[Outcome], baseline: int = 0) -> pd.DataFrame:
 
 
 def completion_changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[str, MetricChange]:
-    """Return the change of completion times under each policy except the baseline.
+    """Return title -> change of completion times, for each policy except the baseline.
 
     Policies that share no completed job with the baseline are left out.
     """
@@ -269,7 +269,7 @@ def completion_changes(outcomes: Sequence[Outcome], baseline: int = 0) -> dict[s
 
 
 def _change(pair: Paired) -> MetricChange:
-    """Return the shares of slower and faster jobs of a pair, with their histogram."""
+    """Return the shares of slower and faster jobs, and the histogram of jobs that changed."""
     differ = np.abs(pair.after_s - pair.before_s) > SAME_S
     return MetricChange(
         pair.both,
@@ -352,7 +352,10 @@ def jobs_text(number: int) -> str:
 
 
 def _common(base: Outcome, other: Outcome) -> list[Mask]:
-    """Return the mask of jobs completed under both policies, per repeat."""
+    """Return the mask of jobs completed under both policies, per repeat.
+
+    Raises ParameterError if the policies have different numbers of jobs or repeats.
+    """
     if len(base.jobs) != len(other.jobs) or any(
         len(a) != len(b) for a, b in zip(base.jobs, other.jobs, strict=False)
     ):
@@ -364,9 +367,10 @@ def _common(base: Outcome, other: Outcome) -> list[Mask]:
 
 
 def _paired_change(base: Outcome, other: Outcome, metric: str, per_job: PerJob) -> Interval:
-    """Return the change of a per-job metric over jobs completed under both policies.
+    """Return the relative change of a per-job metric over jobs that both completed.
 
-    Means are pooled over repeats, percentiles are taken in each.
+    Means are pooled over repeats, percentiles are taken in each. If both completed the same
+    jobs, stored means replace per-job values that need all segments of the run.
     """
     common = _common(base, other)
     same = all(
@@ -415,14 +419,18 @@ def common_values(base: Outcome, other: Outcome, metric: str) -> tuple[float, fl
 
 
 def _statistic(values: Floats, percentile: float | None) -> float:
-    """Return a percentile of values, or their sum if `percentile` is None."""
+    """Return a percentile of values (0 without values), or their sum if `percentile` is None."""
     if percentile is None:
         return float(values.sum())
     return float(np.percentile(values, percentile)) if len(values) else 0.0
 
 
 def relative_change(base: Sequence[float], other: Sequence[float]) -> Interval:
-    """Return sum(other) / sum(base) - 1 with a bootstrap interval over paired repeats."""
+    """Return sum(other) / sum(base) - 1 with a bootstrap interval over paired repeats.
+
+    The value is NaN if the base is 0 or not finite. There are no bounds with fewer than
+    `MIN_REPEATS` repeats, with equal repeats, or if a base is not positive.
+    """
     old, new = np.asarray(base, np.float64), np.asarray(other, np.float64)
     if not np.isfinite(old).all() or not np.isfinite(new).all() or old.sum() == 0:
         return Interval(float("nan"))
@@ -440,7 +448,11 @@ def _numbers(outcome: Outcome, name: str) -> list[float]:
 
 
 def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
-    """Return the row of one policy and metric, with its change and verdict."""
+    """Return the table row of one policy and metric, with its mean, change and verdict.
+
+    There is no verdict "better" on totals of a policy that completed fewer jobs, and none in favor
+    of a recorded schedule that held more GPUs than the cluster has.
+    """
     values = _numbers(outcome, metric.name)
     if outcome is base:
         change = Interval(float("nan"))
@@ -459,7 +471,10 @@ def _row(outcome: Outcome, base: Outcome, metric: Metric) -> dict[str, object]:
 
 
 def _slower_row(outcome: Outcome, base: Outcome) -> dict[str, object]:
-    """Return the row with the share of jobs slower than under the baseline."""
+    """Return the table row with the share of jobs slower than under the baseline.
+
+    The value is NaN for the baseline; there is never a change or verdict.
+    """
     value = float("nan") if outcome is base else pair_jobs(base, outcome).slower
     return _line(outcome.label, "slower", value, Interval(float("nan")), "")
 
@@ -467,7 +482,7 @@ def _slower_row(outcome: Outcome, base: Outcome) -> dict[str, object]:
 def _line(
     label: str, metric: str, value: float, change: Interval, better: Goal
 ) -> dict[str, object]:
-    """Return a row of the comparison table, with the verdict of its change."""
+    """Return a table row as a dict; its verdict is "better", "worse", or "" if unclear."""
     verdict = ""
     if better and np.isfinite(change.value) and change.clear:
         verdict = "better" if (change.value < 0) == (better == "lower") else "worse"

@@ -102,7 +102,7 @@ class DecisionPicture:
 
     @property
     def pieces(self) -> pd.DataFrame:
-        """The bars in order of time, with readable columns."""
+        """The bars by start, as a table with the columns Job, Has, From (s) and To (s)."""
         names = {"job": "Job", "what": "Has", "t0_s": "From (s)", "t1_s": "To (s)"}
         return self.bars.sort_values(["t0_s", "job"], kind="stable")[list(names)].rename(
             columns=names
@@ -219,9 +219,9 @@ class _NodeLanes:
         self._last = np.full(count, -1)
 
     def take(self, job: int, count: int, span_s: tuple[float, float]) -> list[tuple[int, int]]:
-        """Assign units to a job for a time span; return them as (first unit, count) runs.
+        """Assign free units to a job for a time span; return them as (first unit, count) runs.
 
-        Units that the job held last are preferred.
+        Units that the job held last come first. If too few are free, the job gets fewer.
         """
         free = self._until_s <= span_s[0] + _SOON
         order = np.lexsort((np.arange(len(free)), self._last != job, ~free))
@@ -242,7 +242,7 @@ def _jobs(result: RunResult) -> pd.DataFrame:
 
 
 def _sentence(result: RunResult) -> str:
-    """Return the text on mean completion time, last finish and stops of a run."""
+    """Return the sentence on mean completion time, last finish, stops and unfinished jobs."""
     jobs = result.jobs
     completed = jobs[jobs["outcome"] == "completed"]
     mean_s = float((completed["finish_s"] - completed["submit_s"]).mean())

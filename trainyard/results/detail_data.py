@@ -34,8 +34,8 @@ class Diagnostics:
     ----------
     points : mapping of DataFrame
         Title -> `job_id`, `ideal_s` and `believed_s`, at most 1,000 jobs, see
-        `sim.metrics.predicted`; only policies that read run times, and empty where every
-        estimate was exact.
+        `sim.metrics.predictions.prediction_points`; only policies that read run times, and empty
+        where every estimate was exact.
     accuracy : mapping of Accuracy
         Title -> accuracy of the estimates; the same policies.
     resources : mapping of DataFrame
@@ -48,7 +48,9 @@ class Diagnostics:
 
 
 def diagnose(shown: StudyResults, trace: Trace) -> Diagnostics:
-    """Return the diagnostics of the complete policies.
+    """Return run-time estimates and resource use of the complete policies, first repeats.
+
+    Points and accuracy are empty if every estimate was exact.
 
     Raises
     ------
@@ -123,7 +125,9 @@ def has_several_types(shown: StudyResults) -> bool:
 
 
 def type_report(shown: StudyResults) -> TypeReport:
-    """Return the results by GPU type of the complete policies.
+    """Return shares, use, notes and fairness by GPU type of the complete policies.
+
+    First repeats only.
 
     Raises
     ------
@@ -140,11 +144,11 @@ def type_report(shown: StudyResults) -> TypeReport:
 
 
 def fairness_against(shown: StudyResults, reference: str) -> dict[str, pd.DataFrame]:
-    """Return the finish-time fairness of the other policies against one as the reference.
+    """Return quantiles of each other policy's finish-time fairness against a reference policy.
 
     Parameters
     ----------
-    shown : Shown
+    shown : StudyResults
         The runs.
     reference : str
         Title of a complete policy.
@@ -180,7 +184,7 @@ class Details:
 
     Parameters
     ----------
-    runs : Shown
+    runs : StudyResults
         The runs.
     store : Store
         Holds the runs and the trace.
@@ -210,7 +214,7 @@ class Details:
         return groups.groupings(self.trace, self._runs.entries[self._runs.places[0]][0].jobs())
 
     def of_group(self, title: str, name: str) -> GroupComparison:
-        """Return the comparison over one group of the grouping with this title."""
+        """Return the comparison over the group `name` of the grouping titled `title`."""
         way = next(way for way in self.groupings.values() if way.title == title)
         return groups.compare_subset(self._runs, way.codes == way.names.index(name), self.trace)
 
@@ -218,7 +222,7 @@ class Details:
     def teams(self) -> Teams | None:
         """Teams of the trace with their quotas.
 
-        None if the trace names only users and no policy has quotas.
+        None if the trace names no teams, or only users and no policy has quotas.
         """
         study = self._runs.study
         try:
@@ -229,7 +233,7 @@ class Details:
 
     @cached_property
     def tenants(self) -> Mapping[str, TenantReport]:
-        """Team reports of each complete policy, first repeats; empty without teams."""
+        """Team reports of each complete policy, first repeats; empty without teams or GPUs."""
         teams, cluster = self.teams, self._runs.study.base.cluster
         if teams is None or not cluster.gpus:
             return {}

@@ -25,7 +25,7 @@ _SCALING: Final = "perf.name"
 
 
 def branch_title(recipe: FromHere) -> str:
-    """Return the changes of a branch and their instant, as part of a sentence."""
+    """Return the instant and changes of a branch, such as "from day 4 02:00 on with SRTF"."""
     clock = RunClock(seconds=recipe.turn.at_s < _SHORT_S)
     return f"from {clock.format(recipe.turn.at_s)} on {branch_changes(recipe.branch, clock)}"
 
@@ -54,7 +54,7 @@ def branch_changes(branch: Branch, clock: RunClock) -> str:
 
 
 def _lost_names(cluster: Cluster, lost: tuple[str, ...]) -> str:
-    """Return the names of lost racks and nodes, at most `_MAX_NAMES`; racks cover their nodes."""
+    """Return lost racks and nodes, at most `_MAX_NAMES` and a count; racks cover their nodes."""
     in_lost_racks = {node.name for node in cluster.nodes if node.rack in lost}
     names = [name for name in lost if name not in in_lost_racks]
     listed = names[: _MAX_NAMES if len(names) > _MAX_NAMES + 1 else len(names)]
@@ -101,7 +101,10 @@ def study_changes(old: Study, new: Study, store: Store | None = None) -> list[st
 
 
 def _source_changes(old: str, new: str, store: Store | None) -> list[str]:
-    """Return the changes between two trace sources, as texts; none if they are equal."""
+    """Return the changes between two trace sources, as texts; none if they are equal.
+
+    Changed parameters if both traces come from one generator, otherwise the two names.
+    """
     if old == new:
         return []
     before, after = (
@@ -130,7 +133,7 @@ def _source_changes(old: str, new: str, store: Store | None) -> list[str]:
 
 
 def source_name(source: str, store: Store | None) -> str:
-    """Return the display name of a trace source."""
+    """Return a trace source's display name: of the sample, generator, upload or file."""
     kind, _, name = source.partition(":")
     if kind == "sample" and name in SAMPLES:
         return SAMPLES[name].title

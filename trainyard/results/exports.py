@@ -85,6 +85,7 @@ def _concat_runs(
     trace = load_trace(shown.study.base.trace, store)
 
     def tables() -> Iterator[pd.DataFrame]:
+        """Yield the table of each complete run, with its policy and seed as first columns."""
         for at in shown.places:
             for turn, entry in enumerate(shown.entries[at]):
                 frame = table(entry.result(), trace)
@@ -96,7 +97,7 @@ def _concat_runs(
 
 
 def _run_segments(result: RunResult, trace: Trace, nodes: list[str]) -> pd.DataFrame:
-    """Return the segments of a run with job ids and the nodes that they ran on."""
+    """Return the segments of a run with job ids, and the nodes of each as one text."""
     segments = result.segments.rename(columns={"t0": "t0_s", "t1": "t1_s"})
     segments.insert(0, "job_id", trace.frame["job_id"].to_numpy()[segments.pop("job").to_numpy()])
     segments["ended"] = segments["ended"].astype("str")
@@ -117,7 +118,7 @@ def _run_segments(result: RunResult, trace: Trace, nodes: list[str]) -> pd.DataF
 
 
 def _run_decisions(result: RunResult) -> pd.DataFrame:
-    """Return the decisions of a run, joined with a column per note."""
+    """Return the decisions of a run, with one more column per kind of note."""
     decisions = result.decisions.rename(columns={"t": "t_s"})
     notes = result.notes
     if notes.empty:

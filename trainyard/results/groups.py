@@ -75,7 +75,11 @@ class Grouped:
     few: bool = False
 
     def finding(self, baseline: str, what: str) -> str:
-        """Return the largest gain and loss of a group against the baseline, as a sentence."""
+        """Return the sentence on the groups with the largest gain and loss against the baseline.
+
+        `what` is the metric as text. If jobs are too few, or no group differs, the sentence says
+        so.
+        """
         rows = self.table.dropna(subset=["change"]).sort_values("change").to_dict("records")
         if self.few and not rows:
             return "Too few jobs in each group for percentages."
@@ -95,7 +99,7 @@ class Grouped:
     def caption(self, baseline: str, together: str) -> str:
         """Return the caption below the figure of groups.
 
-        `together` is the suffix of `compare.together`.
+        `together` is the suffix of `compare.repeats_suffix`.
         """
         are = "is" if self.left_out == 1 else "are"
         left_out = (
@@ -116,7 +120,7 @@ class Grouped:
 
 
 def groupings(trace: Trace, jobs: pd.DataFrame) -> dict[str, Grouping]:
-    """Return the possible groupings of a trace's jobs, by key.
+    """Return groupings of jobs by size, GPU type, text column and length; key -> grouping.
 
     Groupings with a single group are left out.
 
@@ -154,19 +158,19 @@ def group_means(
 
     Parameters
     ----------
-    shown : Shown
+    shown : StudyResults
         The runs.
     grouping : Grouping
         From `groupings`.
     titles : collection of str
         Policies to compare with the baseline.
     what : {"jct", "wait"}
-        See `WHATS`.
+        See `GROUP_METRICS`.
 
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
 
     Notes
     -----
@@ -231,7 +235,10 @@ class GroupComparison(NamedTuple):
     curves: Mapping[str, pd.DataFrame]
 
     def headline_of(self, title: str, goal: str) -> Headline | None:
-        """Return the headline about a policy on a goal; None if the goal needs whole runs."""
+        """Return the headline about a policy on a goal, without advice.
+
+        None if the goal needs whole runs.
+        """
         headline = self.headlines.about.get((title, goal), self.headlines.first.get(goal))
         if headline is None:
             return None
@@ -245,7 +252,7 @@ def compare_subset(shown: StudyResults, members: Mask, trace: Trace) -> GroupCom
 
     Parameters
     ----------
-    shown : Shown
+    shown : StudyResults
         The runs; the baseline must be among the complete ones.
     members : bool array
         Mask of the rows of the trace.
@@ -255,7 +262,7 @@ def compare_subset(shown: StudyResults, members: Mask, trace: Trace) -> GroupCom
     Raises
     ------
     StoreError
-        If a stored result was removed meanwhile.
+        If a stored result was deleted.
     """
     selected = [_restrict_outcome(outcomes.outcome(shown, at), members) for at in shown.places]
     base = shown.places.index(shown.baseline)
@@ -312,7 +319,7 @@ def _group_by_text(title: str, trace: Trace, column: str, hours: Floats) -> Grou
 
 
 def _group_sums(outcome: Outcome, turn: int, what: str, grouping: Grouping, mask: Mask) -> Floats:
-    """Return the sum of a metric per group, over the masked jobs of a repeat."""
+    """Return the sum of completion times or waits per group, over masked jobs of a repeat."""
     facts = outcome.facts(turn)
     values = (facts.jct_s if what == "jct" else facts.wait_s)[mask]
     return np.asarray(
@@ -321,7 +328,10 @@ def _group_sums(outcome: Outcome, turn: int, what: str, grouping: Grouping, mask
 
 
 def _group_mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict[str, float]:
-    """Return a group's mean, its interval and its change against the baseline."""
+    """Return a group's "value", "low", "high" and "change"; only the mean unless `compared`.
+
+    `base` and `own` are sums over the group per repeat; missing values are NaN.
+    """
     value, start = float(own.sum()) / jobs, float(base.sum()) / jobs
     if not compared:
         return {"value": value, "low": np.nan, "high": np.nan, "change": np.nan}
@@ -334,7 +344,7 @@ def _group_mean(base: Floats, own: Floats, jobs: int, *, compared: bool) -> dict
 
 
 def _restrict_outcome(outcome: Outcome, members: Mask) -> Outcome:
-    """Return an outcome measured over a subset of the jobs, with new summaries."""
+    """Return an outcome measured over a subset of the jobs: new summaries, no costs."""
     masks = tuple(measured & members for measured in outcome.measured)
     cut = replace(outcome, measured=masks, costs_usd=None)
     summaries = tuple(compute_from_jobs(cut.facts(turn)) for turn in range(len(masks)))

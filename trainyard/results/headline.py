@@ -115,7 +115,7 @@ class Headline:
         Label of the policy in the headline; "" = none.
     also : tuple of str
         Further limits.
-    advice : tuple of WayOut
+    advice : tuple of Suggestion
         Suggested next steps.
     load : float
         Requested GPU-hours over those of the cluster, see
@@ -134,7 +134,10 @@ class Headline:
 
     @property
     def state(self) -> State:
-        """Reliability of the headline; the same word in the app, CLI, Python and report."""
+        """Reliability: "sound", "doubtful" (a limit or doubt) or "not meaningful" (no judgment).
+
+        The app, the command line, Python and the report use the same words.
+        """
         if self.withheld or self.verdict == "nothing":
             return "not meaningful"
         sound = self.verdict in ("clear", "undecided") and not self.doubts
@@ -152,7 +155,7 @@ class Headline:
         return self.verdict in WITHHELD
 
     def lines(self) -> list[str]:
-        """Return the headline and its notes as lines of text for the command line."""
+        """Return the headline, further limits and suggestions as lines for the command line."""
         ways = [str(way) for way in self.advice if way != suggestions.COMPARE_ANYWAY]
         return [self.text, *self.also, *([f"What to do: {'; '.join(ways)}"] if ways else [])]
 
@@ -296,7 +299,11 @@ def _shared_headline_or_limits(
     setting: ComparisonSetting,
     explained: Explained | None,
 ) -> Headline | list[Limit]:
-    """Return the headline that holds for every goal, or limits to add to each headline."""
+    """Return the headline that holds for every goal, or limits to add to each headline.
+
+    A headline if no job completed, the trace is in doubt, the load is too high, no rival was
+    simulated, or jobs hardly wait; otherwise the limit on short waits, if any.
+    """
     load = setting.load
     if not any(one.completed for one in outcomes):
         return Headline("nothing", _no_completed_sentence(outcomes), load=load)
@@ -338,7 +345,7 @@ def _general_limits(
     setting: ComparisonSetting,
     explained: Explained | None,
 ) -> list[Limit]:
-    """Return the limits that do not depend on the goal, most serious first."""
+    """Return the limits on the recording, few jobs, load and chance, most serious first."""
     limits = (
         validity.recording_limit(base, explained, setting),
         validity.few_jobs_limit(outcomes),
@@ -355,7 +362,11 @@ def _headline_on(
     setting: ComparisonSetting,
     about: Outcome | None = None,
 ) -> Headline:
-    """Return the headline on a goal, about one policy or the one with the largest effect."""
+    """Return the headline on a goal, about one policy or the one with the largest effect.
+
+    Without a limit: the effect, with the first doubt. Otherwise the first limit with values or a
+    weaker claim, the other limits and doubts as further notes, and suggestions.
+    """
     winner = _largest_effect(goal, context, context.candidates if about is None else [about])
     subject = (
         about
@@ -411,7 +422,11 @@ def _headline_on(
 
 
 def _second_sentence(verdict: Verdict, goal: str, context: _GoalContext, subject: Outcome) -> str:
-    """Return the text after the first limit: absolute values or a weaker claim."""
+    """Return the text after the first limit: absolute values or a weaker claim.
+
+    Against a recording that cannot be judged, the headline between simulations; for unfinished
+    jobs, the effect over jobs that both completed; for a tie "".
+    """
     if verdict in ("unexplained", "untested"):
         if context.instead is None:
             return ""
@@ -431,7 +446,10 @@ def _second_sentence(verdict: Verdict, goal: str, context: _GoalContext, subject
 
 
 def _largest_effect(goal: str, context: _GoalContext, among: Sequence[Outcome]) -> Outcome | None:
-    """Return the policy with the largest clear effect on a goal, or None."""
+    """Return the policy with the largest clear reduction of a goal, else the largest increase.
+
+    None without a clear effect. Against a recording, effects must exceed the model's error.
+    """
     cells = context.cells
     clear = [
         other
@@ -456,7 +474,7 @@ def _largest_effect(goal: str, context: _GoalContext, among: Sequence[Outcome]) 
 def _goal_limits(
     goal: str, context: _GoalContext, winner: Outcome | None, subject: Outcome
 ) -> list[Limit]:
-    """Return the limits of one goal, most serious first."""
+    """Return the limits on ranking, tie, outliers and blocking jobs, most serious first."""
     limits = [validity.ranking_limit(context.outcomes, goal, GOALS[goal])]
     # A tie needs completed jobs on both sides; otherwise `cut` counts the missing ones.
     if (
@@ -537,7 +555,7 @@ def _limit_suggestions(
 def _effect_sentence(
     goal: str, context: _GoalContext, winner: Outcome, *, dropped: bool = True
 ) -> str:
-    """Return the sentence on a clear effect, with its cost."""
+    """Return the sentence on a clear effect, with its cost, or its benefit if values rise."""
     cells, base, phrase = context.cells, context.base, _PHRASES[goal]
     change = _change_of(cells, winner.label, goal)
     pair = pair_jobs(base, winner)
@@ -559,7 +577,7 @@ def _effect_sentence(
 
 
 def _pair_of_values(goal: str, context: _GoalContext, one: Outcome) -> tuple[float, float]:
-    """Return (baseline, policy) values of a metric, over jobs that both completed."""
+    """Return (baseline, policy) values of a metric over common jobs, else each policy's own."""
     common = common_values(context.base, one, goal)
     return common or (
         _value_of(context.cells, context.base, goal),
@@ -568,7 +586,10 @@ def _pair_of_values(goal: str, context: _GoalContext, one: Outcome) -> tuple[flo
 
 
 def _bounds_text(cell: Mapping[str, Any], was: float, write: Callable[[float], str]) -> str:
-    """Return the interval of a value as text, e.g. " (3.2 to 3.6)"; "" = none to show."""
+    """Return the bounds of a policy's value as text, e.g. " (3.2 to 3.6)"; "" = none to show.
+
+    `cell` holds the relative change and its bounds, `was` the baseline's value.
+    """
     low, high = (was * (1.0 + float(cell[name])) for name in ("low", "high"))
     first, last = write(low), write(high)
     if not (math.isfinite(low) and math.isfinite(high)) or _rounds_alike(first, last):
@@ -633,7 +654,7 @@ def _is_clear(cell: Mapping[str, Any]) -> bool:
 
 
 def _worst_other_goal(cells: Cells, outcome: Outcome, goal: str) -> str:
-    """Return the text on the other goal that clearly worsens most; "" = none."""
+    """Return the text on the other goal that clearly rises most; "" = none by `_MIN_COST`."""
     worse = {
         name: _change_of(cells, outcome.label, name)
         for name in GOALS
@@ -653,7 +674,7 @@ def _change_text(change: float) -> str:
 
 
 def _cost_text(pair: Paired, elsewhere: str, *, dropped: bool) -> str:
-    """Return the cost of an improvement: jobs not completed, slower, or another goal."""
+    """Return the cost of an improvement: fewer completed jobs, else slower jobs and `elsewhere`."""
     if dropped and pair.only_base > pair.only_other:
         missing = pair.only_base - pair.only_other
         return f"{jobs_text(missing)} fewer complete{'s' if missing == 1 else ''}"
@@ -664,14 +685,14 @@ def _cost_text(pair: Paired, elsewhere: str, *, dropped: bool) -> str:
 
 
 def _gain_text(pair: Paired, *, dropped: bool) -> str:
-    """Return the benefit that comes with a worse value: the share of faster jobs."""
+    """Return the text on the share of faster jobs, or on fewer completed jobs."""
     if dropped and pair.only_base > pair.only_other:
         return _cost_text(pair, "", dropped=True)
     return f"{percent(pair.faster)} of jobs get faster" if pair.faster else "no job gets faster"
 
 
 def _no_completed_sentence(outcomes: Sequence[Outcome]) -> str:
-    """Return the sentence for a comparison without completed jobs."""
+    """Return the sentence on why nothing is compared: no job fits, or none was completed."""
     ended = [one for outcome in outcomes for one in outcome.summaries]
     if all(one["impossible"] == one["jobs"] for one in ended):
         return "No job can run: none of them fits on this cluster."

@@ -25,7 +25,7 @@ def jobs_changed(shown: StudyResults, title: str, trace: Trace) -> pd.DataFrame:
 
     Parameters
     ----------
-    shown : Shown
+    shown : StudyResults
         The runs.
     title : str
         Title of a complete policy.
@@ -35,9 +35,9 @@ def jobs_changed(shown: StudyResults, title: str, trace: Trace) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `job_id`, `user`, `gpus`, `submit_s`; `jct_s` and `wait_s` under the policy (NaN = not
-        completed), `base_s` under the baseline, `change_s` the difference (NaN where one is NaN, or
-        if the policy is the baseline, or the baseline is incomplete).
+        `job_id`, `user`, `gpus`, `submit_s`; `jct_s` and `wait_s` (time without GPUs) under the
+        policy (NaN = not completed), `base_s` = JCT under the baseline, `change_s` the difference
+        (NaN where one is NaN, or if the policy is the baseline, or the baseline is incomplete).
 
     Raises
     ------

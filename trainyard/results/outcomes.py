@@ -70,7 +70,7 @@ class StudyResults:
         One per policy, unique.
     keys : tuple of tuple of str
         Per policy, one per repeat.
-    entries : tuple of tuple of Entry
+    entries : tuple of tuple of StoredResult
         The stored results.
     instead : int or None
         Index of the policy that replaces a baseline that cannot run; None = the baseline runs.
@@ -120,7 +120,7 @@ class ComparisonReport:
     Parameters
     ----------
     mark : str
-        `Shown.mark` of the runs.
+        `StudyResults.mark` of the runs.
     labels : tuple of str
         Titles of the complete policies, in order.
     baseline : str
@@ -239,7 +239,7 @@ def keys(study: Study, store: Store) -> tuple[tuple[str, ...], ...]:
 
 
 def gather(study: Study, store: Store) -> StudyResults:
-    """Return the stored runs of a study.
+    """Collect the stored runs of a study, its replacement baseline and backtest verdict.
 
     Raises
     ------
@@ -261,9 +261,9 @@ def gather(study: Study, store: Store) -> StudyResults:
 def replacement_baseline(
     study: Study, entries: Sequence[Sequence[StoredResult]], store: Store
 ) -> int | None:
-    """Return the index of the first policy that can replace a baseline that cannot run.
+    """Return the index of the first policy that can run, if the baseline cannot.
 
-    None if the baseline can run, or no policy has results.
+    None if the baseline can run or has results, no policy has results, or the trace is missing.
     """
     if entries[study.baseline] or not any(entries):
         return None
@@ -280,9 +280,11 @@ def replacement_baseline(
 def report(shown: StudyResults, store: Store, *, brief: bool = False) -> ComparisonReport | None:
     """Return the comparison of the complete runs; None without any.
 
+    Differences are left out while the baseline is incomplete or the headline forbids them.
+
     Parameters
     ----------
-    shown : Shown
+    shown : StudyResults
         The runs.
     store : Store
         Holds the trace and the profiles.
@@ -373,7 +375,7 @@ def report(shown: StudyResults, store: Store, *, brief: bool = False) -> Compari
 
 
 def _skip_reasons(shown: StudyResults, trace: Trace) -> dict[str, str]:
-    """Return the reasons of the policies that cannot run, by title."""
+    """Return title -> reason, for the policies that cannot run on this trace and model."""
     reasons = [
         catalog.allocator(spec, trace, shown.study.base.perf).reason
         for spec in shown.study.allocators
@@ -400,7 +402,9 @@ def safe_csv(table: pd.DataFrame) -> str:
 
 
 def outcome(shown: StudyResults, at: int) -> Outcome:
-    """Return the outcome of a complete policy of a study.
+    """Return the outcome of the complete policy at index `at`.
+
+    Metrics that an older version did not store are added; costs are NaN without a price.
 
     Raises
     ------
@@ -428,13 +432,13 @@ def outcome(shown: StudyResults, at: int) -> Outcome:
 
 
 def _fill_summary(summary: Mapping[str, Any], jobs: pd.DataFrame, mask: Mask) -> Mapping[str, Any]:
-    """Return a summary with metrics that an older version did not store, derived from the jobs."""
+    """Return a summary, with metrics that an older version did not store computed from jobs."""
     facts = JobFacts(jobs, float(summary["end_s"]), mask)
     return {**compute_from_jobs(facts, computed=summary), **summary}
 
 
 def _drop_unpriced_costs(summary: Mapping[str, Any], cluster: Cluster) -> Mapping[str, Any]:
-    """Return a summary without costs if a GPU type has no price."""
+    """Return a summary with its costs set to NaN if a GPU type has no price."""
     if not prices.types_without_own_price(cluster)[1]:
         return summary
     return {**summary, "cost_held_per_job_usd": np.nan, "cost_cluster_usd": np.nan}
@@ -443,7 +447,10 @@ def _drop_unpriced_costs(summary: Mapping[str, Any], cluster: Cluster) -> Mappin
 def _compute_headlines(
     shown: StudyResults, outcomes: Sequence[Outcome], base: int, table: pd.DataFrame, trace: Trace
 ) -> Headlines:
-    """Return the headlines of the complete policies, or the reason why there are none yet."""
+    """Return the headlines of the complete policies.
+
+    While the baseline is incomplete, one headline that says so, unless the load is too high.
+    """
     metrics = set(table.loc[table["value"].notna(), "metric"])
     goals = [goal for goal in GOALS if goal in metrics] or [next(iter(GOALS))]
     facts = setting(shown.study, trace, dict(zip(shown.places, outcomes, strict=True)), shown.past)
@@ -479,7 +486,10 @@ def _interval_note(repeats: int, table: pd.DataFrame) -> str:
 
 
 def _parts(shown: StudyResults) -> pd.DataFrame:
-    """Return the parts of the mean completion times; NaN where a repeat completed no job."""
+    """Return the mean completion time in parts, one row per policy, over its repeats.
+
+    NaN if a repeat completed no job; `jobs` is the sum over repeats.
+    """
     rows = []
     for at in shown.places:
         repeats = pd.concat([entry.chart("parts") for entry in shown.entries[at]])
@@ -494,7 +504,7 @@ def _parts(shown: StudyResults) -> pd.DataFrame:
 
 
 def job_ids(frames: Iterable[pd.DataFrame], trace: Trace) -> dict[str, str]:
-    """Return the job ids of the columns of "allocation" frames, by column."""
+    """Return the job ids of "allocation" frames: digit column (row of the trace) -> id."""
     rows = {name for frame in frames for name in frame.columns if name.isdigit()}
     ids = trace.frame["job_id"]
     return {row: str(ids.iloc[int(row)]) for row in rows}
@@ -506,7 +516,10 @@ def _costs(entry: StoredResult, study: Study) -> Floats:
 
 
 def _overflow_sentence(entries: Sequence[StoredResult]) -> str:
-    """Return the sentence on recorded GPUs beyond the cluster; "" = none."""
+    """Return the sentence on recorded GPUs beyond the cluster; "" = none.
+
+    How often, most at once and GPU-hours, from the first run that has any.
+    """
     lacking = next((entry for entry in entries if entry.summary.get("overflow_gpu_s")), None)
     if lacking is None:
         return ""
@@ -521,7 +534,7 @@ def _overflow_sentence(entries: Sequence[StoredResult]) -> str:
 
 
 def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, StoredResult]) -> dict[str, str]:
-    """Return the notes on each policy, by title."""
+    """Return title -> notes joined by spaces, for the policies that have notes."""
     sentences_of = {
         outcome.label: [*([BEYOND] if outcome.overflow else []), *entries[outcome.label].remarks]
         for outcome in outcomes
@@ -530,7 +543,7 @@ def _remarks(outcomes: Sequence[Outcome], entries: Mapping[str, StoredResult]) -
 
 
 def _facts_line(study: Study, read: tuple[int, str], table: pd.DataFrame, *, compared: bool) -> str:
-    """Return the summary line of the runs; `read` is (jobs, text on omitted rows)."""
+    """Return jobs, GPUs, repeats and notes as one line; `read` = (jobs, text on omitted rows)."""
     jobs, dropped = read
     runs = "one run of each policy" if study.repeats == 1 else f"{study.repeats} repeats"
     notes = ["the same jobs and random draws under every policy"] if compared else []

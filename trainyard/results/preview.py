@@ -105,7 +105,7 @@ class PreviewAnswer:
 
     Parameters
     ----------
-    shown : Shown
+    shown : StudyResults
         The changed study without stored results.
     report : ComparisonReport or None
         Comparison of the policies that were run; None = none. Its only frame is ``cdf``, and the
@@ -130,7 +130,7 @@ class PreviewAnswer:
 
 
 def fast_policies(study: Study, store: Store) -> frozenset[str]:
-    """Return the titles of the policies that the fast engine can run.
+    """Return the titles of policies that the fast engine can run; none above `MAX_JOBS` jobs.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def answer(
 
 
 def _unsupported_reason(study: Study, spec: Spec, trace: Trace, given: Conditions) -> str:
-    """Return why the fast engine does not accept a run; "" = it does."""
+    """Return why a policy, or the fast engine with it, cannot run; "" = both can."""
     reason = catalog.allocator(spec, trace, study.base.perf).reason
     if reason:
         return reason
@@ -215,7 +215,7 @@ def _unsupported_reason(study: Study, spec: Spec, trace: Trace, given: Condition
 
 
 def _in_memory_entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) -> InMemory:
-    """Return a run result as an in-memory entry."""
+    """Return a run result as an in-memory entry, under a key that no stored run has."""
     # A key of its own: an in-memory entry must never pass for the stored run.
     key = f"{_MARK}{scenario_key(scenario, store)}"
     summary = plain(summarize_run(scenario, result, trace))
@@ -223,7 +223,7 @@ def _in_memory_entry(scenario: Scenario, result: RunResult, trace: Trace, store:
 
 
 def _stored_entries(request: PreviewRequest, store: Store) -> dict[str, StoredResult]:
-    """Return the stored entries to show for policies without a new run."""
+    """Return title -> stored result for the keys of a request; deleted ones are left out."""
     entries = ((title, store.get(key)) for title, key in (request.stored or {}).items())
     return {title: entry for title, entry in entries if entry is not None}
 
@@ -231,7 +231,10 @@ def _stored_entries(request: PreviewRequest, store: Store) -> dict[str, StoredRe
 def _compare_group(
     request: PreviewRequest, shown: StudyResults, trace: Trace
 ) -> GroupComparison | None:
-    """Return the comparison over the requested group; None without one."""
+    """Return the comparison over the requested group.
+
+    None without a requested group, a complete baseline, or a group with this name.
+    """
     if request.group is None or shown.baseline not in shown.places:
         return None
     title, name = request.group

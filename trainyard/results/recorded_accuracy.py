@@ -119,7 +119,7 @@ class Explained:
 
 
 def best_explanation(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
-    """Return the policy with the mean wait closest to the recording.
+    """Return the errors of the policy with the mean wait closest to the recording.
 
     None without recorded starts, or if no job started.
 
@@ -193,7 +193,10 @@ def share_waiting_for_gpus(trace: Trace, cluster: Cluster) -> float:
 
 
 def no_trust_reason(trace: Trace) -> str:
-    """Return why there is no comparison with recorded waits."""
+    """Return why there is no comparison with recorded waits.
+
+    Without a check: `trust` must have returned None.
+    """
     if not trace.has("start_time_s"):
         return (
             "This trace has no recorded start times, so the simulator's accuracy on it is unknown."
@@ -205,7 +208,7 @@ def no_trust_reason(trace: Trace) -> str:
 
 
 def recorded_overflow(result: RunResult) -> pd.DataFrame:
-    """Return when a replayed recording held more GPUs than the cluster has.
+    """Return the intervals when a replayed recording held more GPUs than the cluster has.
 
     Parameters
     ----------
@@ -252,7 +255,7 @@ def _waits(outcome: Outcome) -> Floats:
 
 
 def _errors_against(recorded: Floats, outcome: Outcome) -> Trust | None:
-    """Return the errors of one outcome against the recorded waits; None without starts."""
+    """Return the wait errors of one outcome, in all and by size; None without common starts."""
     jobs, simulated = outcome.jobs[0], _waits(outcome)
     has_both = np.isfinite(recorded) & np.isfinite(simulated)
     if not has_both.any():

@@ -34,7 +34,10 @@ def candidates() -> tuple[Spec, ...]:
 
 
 def simplest_for_all(policies: Sequence[Spec], trace: Trace, cluster: Cluster) -> Spec:
-    """Return the simplest performance model under which most of these policies can run."""
+    """Return the simplest performance model among those under which most policies can run.
+
+    The simplest of all if none can be bound to the trace.
+    """
     able = _runnable_policies(policies, trace, cluster)
     return (
         max(able, key=lambda perf: len(able[perf])) if able else candidates()[0]
@@ -80,7 +83,10 @@ def split_by_model(study: Study, trace: Trace) -> tuple[PerfPart, ...]:
 
 
 def simplest_model_note(policies: Sequence[Spec], trace: Trace, perf: Spec) -> str:
-    """Return the sentence that names policies without a simpler model; "" if all have one."""
+    """Return the sentence that names policies without a simpler model; "" if all have one.
+
+    Simpler = before `perf` in `candidates`. Policies that cannot run under `perf` are ignored.
+    """
     every = candidates()
     plainer = every[: next((at for at, one in enumerate(every) if one.name == perf.name), 0)]
     needing = [
@@ -106,7 +112,7 @@ def _has_servers(perf: Spec) -> bool:
 def _runnable_policies(
     policies: Sequence[Spec], trace: Trace, cluster: Cluster
 ) -> dict[Spec, set[int]]:
-    """Return the candidates that can be bound, each with the policies that can run under it."""
+    """Return model -> indices of policies that can run, for models that fit the trace."""
     runnable = {}
     for perf in candidates():
         try:

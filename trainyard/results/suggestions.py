@@ -114,9 +114,10 @@ NOTHING_KNOWN: Final = JobsOnCluster()
 
 
 def suggest_cluster(jobs: JobsOnCluster, most_load: float = math.inf) -> tuple[Suggestion, ...]:
-    """Return the suggestion of a cluster that fits the jobs.
+    """Return the suggestion of the trace's own cluster, or one fitted to the jobs.
 
-    Empty if there is no other cluster, or if its load would exceed `most_load` too.
+    At most one; none if jobs or machines are unknown, no cluster is large enough, it equals the
+    present one, or its load would exceed `most_load`.
     """
     if jobs.trace is None or jobs.cluster is None:
         return ()
@@ -140,7 +141,7 @@ def _fitting_cluster(source: str, trace: Trace) -> Cluster:
 
 
 def suggest_for_doubts(doubts: Iterable[str], jobs: JobsOnCluster) -> tuple[Suggestion, ...]:
-    """Return suggestions for doubts about jobs on machines, given by their ids.
+    """Return suggestions for doubts: a fitting cluster, leaving jobs out, naming GPU speeds.
 
     `doubts` are keys of `trainyard.clusters.cluster_warnings.find_doubts`.
     """
@@ -156,6 +157,8 @@ def suggest_for_overload(
     load: float, scale: float, jobs: JobsOnCluster = NOTHING_KNOWN
 ) -> tuple[Suggestion, ...]:
     """Return suggestions for jobs that request more than the cluster can do.
+
+    Another cluster, a lower load, a search for enough GPUs, and comparing anyway.
 
     Parameters
     ----------
@@ -178,7 +181,10 @@ def suggest_for_overload(
 
 
 def suggest_for_idle(load: float, scale: float, cluster: Cluster | None) -> tuple[Suggestion, ...]:
-    """Return suggestions for jobs that hardly wait; see `for_overload`."""
+    """Return suggestions for jobs that hardly wait: a higher load and fewer nodes.
+
+    See `suggest_for_overload`. A hint to use more jobs if the load is unknown or high already.
+    """
     target = TARGET if not load >= TARGET - 0.05 else 1.0
     if not 0 < load < target:
         return (Suggestion("hint", "Use a trace with more jobs."),)
@@ -193,7 +199,7 @@ def suggest_for_idle(load: float, scale: float, cluster: Cluster | None) -> tupl
 
 
 def suggest_repeats(repeats: int) -> tuple[Suggestion, ...]:
-    """Return the suggestion to run more repeats, while there are more to run."""
+    """Return the suggestion of the next larger number of repeats; empty at the largest."""
     more = next((number for number in _REPEATS if number > repeats), 0)
     return (
         (Suggestion("repeats", f"Run {more} repeats", f"--set repeats={more}", more),)
@@ -225,7 +231,7 @@ def apply_suggestion(study: Study, way: Suggestion, trace: Trace) -> Study:
     ----------
     study : Study
         The current study.
-    way : WayOut
+    way : Suggestion
         A suggestion of its headline.
     trace : Trace
         The jobs: a smaller cluster must still hold the largest of them.
@@ -254,7 +260,10 @@ def apply_suggestion(study: Study, way: Suggestion, trace: Trace) -> Study:
 
 
 def _load_suggestion(name: Name, text: str, scale: float) -> tuple[Suggestion, ...]:
-    """Return the suggestion of another load; empty if it is out of bounds."""
+    """Return the suggestion of another load factor; empty if it is out of bounds.
+
+    `scale` is the new `TraceSpec.load`.
+    """
     scale = float(f"{scale:.4g}")
     if not _LOADS[0] <= scale <= _LOADS[1]:
         return ()
@@ -262,7 +271,10 @@ def _load_suggestion(name: Name, text: str, scale: float) -> tuple[Suggestion, .
 
 
 def _drop_recorded(study: Study) -> Study:
-    """Return the study without recorded schedules, which do not exist at another load."""
+    """Return the study without policies that replay the recording, unless no other is left.
+
+    A recorded schedule does not exist at another load.
+    """
     baseline = study.allocators[study.baseline]
     simulated = tuple(
         spec
@@ -279,7 +291,7 @@ def _drop_recorded(study: Study) -> Study:
 
 
 def _node_counts(cluster: Cluster, share: float, largest: int) -> list[tuple[NodeGroup, int]]:
-    """Return the number of nodes to keep per group; the largest gang must still fit."""
+    """Return (group, nodes to keep) pairs: a share of the nodes, enough for the largest gang."""
     counts = []
     for group in cluster.groups:
         fewest = math.ceil(largest / group.gpus) if group.gpus else group.count
@@ -288,7 +300,7 @@ def _node_counts(cluster: Cluster, share: float, largest: int) -> list[tuple[Nod
 
 
 def _shrink_cluster(cluster: Cluster, share: float, largest: int) -> Cluster:
-    """Return the cluster with a share of its nodes."""
+    """Return the cluster with a share of its nodes; the new name gives the GPUs that are left."""
     groups = tuple(
         replace(group, count=count) for group, count in _node_counts(cluster, share, largest)
     )

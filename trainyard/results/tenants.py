@@ -116,6 +116,8 @@ class Evicted(NamedTuple):
 def column_of(trace: Trace, requested: str = "auto") -> str:
     """Return the column that names teams: the requested one, or the first with several names.
 
+    "auto" falls back to the first column with any name.
+
     Raises
     ------
     ParameterError
@@ -168,6 +170,8 @@ def teams_of(
 ) -> Teams:
     """Return the teams of a trace, with the given quotas, a policy's, or proposed ones.
 
+    Quotas are capped at the GPUs of the cluster; a catch-all quota is added.
+
     Without a column, a policy's column is used, else the first one with several names.
 
     Raises
@@ -216,7 +220,10 @@ def _quota_warnings(
 
 
 def _policy_quotas(policies: Sequence[Spec]) -> tuple[tuple[Quota, ...], str]:
-    """Return the quotas of the first policy that has any, and the sentence that names it."""
+    """Return the quotas of the first policy that has any, and a sentence that names it.
+
+    Empty and "" if none has.
+    """
     for spec in policies:
         policy = catalog.instance("allocator", spec)
         if isinstance(policy, HasQuotas) and (quotas := policy.quotas()):
@@ -232,7 +239,7 @@ def team_names(trace: Trace, column: str) -> pd.Series[Any]:
 
 
 def _gpu_hours(trace: Trace, column: str) -> pd.Series[float]:
-    """Return the GPU-hours of the trace by team."""
+    """Return the GPU-hours of the trace by team: request times recorded run time."""
     served = trace.numbers("num_gpus") * np.nan_to_num(trace.numbers("duration_s")) / _HOUR_S
     names = team_names(trace, column)
     sums: pd.Series[float] = pd.Series(served).groupby(names.to_numpy()).sum()
@@ -240,7 +247,7 @@ def _gpu_hours(trace: Trace, column: str) -> pd.Series[float]:
 
 
 def rows_of(quotas: Sequence[Quota]) -> pd.DataFrame:
-    """Return quotas as an editable table.
+    """Return quotas as an editable table, without the catch-all quota.
 
     Columns: name, deserved, maximum (NaN = none), weight, priority, parent.
     """
@@ -249,7 +256,9 @@ def rows_of(quotas: Sequence[Quota]) -> pd.DataFrame:
 
 
 def quotas_of(rows: pd.DataFrame) -> tuple[Quota, ...]:
-    """Return the quotas of an edited table; rows without a name are left out.
+    """Return the quotas of an edited table, parents first; rows without a name are left out.
+
+    Empty amounts get the defaults: 0 deserved, no maximum, weight 1, priority 0.
 
     Raises
     ------
@@ -361,7 +370,10 @@ class _Row:
 
 
 def _rows(result: RunResult, teams: Teams) -> list[_Row]:
-    """Return the rows of the report: teams with GPU time; the smallest share one row."""
+    """Return the rows of the report: one per team with GPU time, the smallest share the last.
+
+    Beyond `MAX_TEAMS`, the teams with least GPU time become one row "N others".
+    """
     served = np.zeros(len(teams.quotas))
     np.add.at(served, teams.leaf, result.jobs["served_gpu_s"].to_numpy(np.float64) + 1e-9)
     active = [at for at in range(len(teams.quotas)) if served[at] > 0]
@@ -374,7 +386,7 @@ def _rows(result: RunResult, teams: Teams) -> list[_Row]:
 
 
 def _row_of(rows: Sequence[_Row], leaf: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row of each job."""
+    """Return the index into `rows` of each job, from the quota of each job."""
     row_of = np.zeros(int(leaf.max(initial=0)) + 1, np.int64)
     for at, row in enumerate(rows):
         row_of[list(row.leaves)] = at
@@ -437,7 +449,11 @@ def _usage_courses(
 def _share_error(
     tree: QuotaTree, rows: Sequence[_Row], used: Floats, demand: Floats, total: Floats, dt: Floats
 ) -> list[float]:
-    """Return the mean deviation from the fair share per row; NaN if too large to compute."""
+    """Return the time mean of |GPUs held - fair share| per row; NaN if too large to compute.
+
+    Arrays have one column per interval of length `dt`. NaN also without intervals, or if a row
+    joins several teams.
+    """
     if not len(dt) or len(dt) > _MAX_SHARE_INSTANTS or any(len(row.leaves) > 1 for row in rows):
         return [nan] * len(rows)
     keys, which = np.unique(np.vstack([demand, total]), axis=1, return_inverse=True)
@@ -452,7 +468,10 @@ def _share_error(
 
 
 def _jain(used: Floats, deserved: Floats, dt: Floats) -> float:
-    """Return the time mean of Jain's index of used / deserved GPUs; NaN without demand."""
+    """Return the time mean of Jain's index of used / deserved GPUs over teams with demand.
+
+    NaN if no team with demand ever held a GPU.
+    """
     wants = deserved > 0
     ratio = np.divide(used, deserved, out=np.zeros_like(used), where=wants)
     count, squares = wants.sum(axis=0), (ratio**2).sum(axis=0)
@@ -464,7 +483,7 @@ def _jain(used: Floats, deserved: Floats, dt: Floats) -> float:
 
 
 def _spell_lengths_s(starved: NDArray[np.bool_], t_s: Floats) -> Floats:
-    """Return the lengths of the intervals of starvation, in seconds."""
+    """Return the length of each unbroken interval where `starved` is True, in seconds."""
     edge = np.diff(np.concatenate([[False], starved, [False]]).astype(np.int8))
     return t_s[np.flatnonzero(edge == -1)] - t_s[np.flatnonzero(edge == 1)]
 
@@ -537,7 +556,7 @@ def evictions_by_team(
     used: Floats,
     deserved: Floats,
 ) -> Evicted:
-    """Return the jobs that plans stopped, by the team that gained from it.
+    """Return the number and lost work of jobs stopped by plans, by the team that gained.
 
     Parameters
     ----------

@@ -128,7 +128,9 @@ UNKNOWN: Final = ComparisonSetting()
 def setting(
     study: Study, trace: Trace, outcomes: Mapping[int, Outcome], past: Past | None = None
 ) -> ComparisonSetting:
-    """Return the facts about a study's comparison beyond its runs.
+    """Return the load, doubts, references and backtest of a study for the validity checks.
+
+    Load and doubts concern jobs that fit the cluster; see `ComparisonSetting`.
 
     Parameters
     ----------
@@ -216,6 +218,8 @@ def overload_reason(outcomes: Sequence[Outcome], load: float) -> str:
 def doubt_reason(outcomes: Sequence[Outcome], trace: Trace | None) -> str:
     """Return why results on these jobs and machines are meaningless; "" if they are not.
 
+    Reasons: the trace may be misread, or too many jobs fit nowhere.
+
     Parameters
     ----------
     outcomes : sequence of Outcome
@@ -301,7 +305,10 @@ def idle_limit(outcomes: Sequence[Outcome]) -> Limit | None:
 
 
 def _mean_times(one: Outcome, others: Sequence[Outcome]) -> tuple[float, float]:
-    """Return mean wait and mean run time over jobs that all policies completed; NaN = none."""
+    """Return mean time without and with GPUs, over jobs that all `others` completed.
+
+    NaN if there is no such job; repeats are pooled.
+    """
     waits, held = [], []
     for turn in range(len(one.jobs)):
         done = np.logical_and.reduce([other.done(turn) for other in others])
@@ -317,6 +324,9 @@ def recording_limit(
     base: Outcome, explained: Explained | None, setting: ComparisonSetting = UNKNOWN
 ) -> Limit | None:
     """Return why no gain over a recorded schedule can be claimed, or None.
+
+    None if the baseline is not a replay, the backtest allows comparisons, or a reference policy
+    explains the recording.
 
     Notes
     -----
@@ -358,7 +368,10 @@ def recording_limit(
 def recording_explanation(
     setting: ComparisonSetting, base: Outcome, outcomes: Sequence[Outcome]
 ) -> Explained | None:
-    """Return how well the closest reference policy explains the recording; None = unknown."""
+    """Return how well the closest reference policy explains the recording; None = unknown.
+
+    None also if the baseline is not a replay of the recording.
+    """
     if setting.trace is None or not base.replays:
         return None
     return best_explanation(
@@ -378,7 +391,7 @@ def full_load_limit(load: float) -> Limit | None:
 
 
 def few_jobs_limit(outcomes: Sequence[Outcome]) -> Limit | None:
-    """Return the limit for fewer than `MIN_JOBS` completed jobs, or None."""
+    """Return the limit for fewer than `MIN_JOBS` completed jobs in every run, or None."""
     done = max(int(one.done(turn).sum()) for one in outcomes for turn in range(len(one.jobs)))
     if done >= MIN_JOBS:
         return None
@@ -505,14 +518,20 @@ def blocked_limit(base: Outcome, other: Outcome, gpus: int) -> Limit | None:
 
 
 def _carriers(values: Floats, few: int) -> tuple[int, float]:
-    """Return the fewest values that make `CARRIED` of a sum, and their share, up to `few`."""
+    """Return the fewest values that make `CARRIED` of a sum, and their share of it.
+
+    (`few` + 1, 0) if more than `few` values are needed.
+    """
     shares = np.sort(values)[::-1][:few].cumsum() / values.sum()
     number = int(np.searchsorted(shares, CARRIED)) + 1
     return (number, float(shares[number - 1])) if number <= few else (number, 0.0)
 
 
 def _difference_limit(before: Floats, after: Floats, few: int) -> Limit | None:
-    """Return the limit for a difference that vanishes without few jobs, or None."""
+    """Return the limit for a difference that vanishes without few jobs, or None.
+
+    Removes up to `few` jobs, those that add most to the difference first.
+    """
     change = after.sum() / before.sum() - 1
     if abs(change) < CLEAR:
         return None
@@ -559,7 +578,7 @@ def unfinished_limits(outcomes: Sequence[Outcome]) -> list[Limit]:
 
 
 def _is_random(study: Study) -> bool:
-    """Return True if decisions of a study depend on random draws."""
+    """Return True if nodes fail, or if a policy reads run-time estimates with random errors."""
     faults = catalog.instance("faults", study.base.faults)
     if faults.mtbf_h > 0 or faults.interruptions_per_node_h > 0:
         return True

@@ -103,7 +103,7 @@ class _RunKey:
 
 @lru_cache(maxsize=8)
 def _series(run: _RunKey) -> dict[str, pd.DataFrame]:
-    """Return the exact series of a stored run by kind; cached."""
+    """Return the exact queue, GPU use and capacity series of a stored run by kind; cached."""
     # Opening a result is the most expensive step.
     result, own = run.entry.result(), run.entry.scenario
     # The run may belong to an earlier scenario.
@@ -117,12 +117,15 @@ def loads(
     window: Window | None = None,
     midnight_s: float = 0.0,
 ) -> Loads:
-    """Return the queue and GPU use of several policies within a window.
+    """Return the queue and GPU use of several policies within a window, in time bins.
+
+    One bin per interval between changes if these are at most `MAX_BINS`, otherwise bins at round
+    clock times.
 
     Parameters
     ----------
-    entries : mapping of Entry
-        Title of a policy -> its values.
+    entries : mapping of StoredResult
+        Title of a policy -> its first run.
     cluster : Cluster
         The machines.
     window : (float, float) or None, seconds
@@ -184,7 +187,7 @@ def _change_instants(
 def _grid_load(
     series: Mapping[str, pd.DataFrame], edges: Floats, end_s: float, window: Window
 ) -> Load:
-    """Return one run on the grid, from its exact series."""
+    """Return one run's mean queue, largest queue and GPU use per bin, and its queue peak."""
     queue, held, capacity_steps = (series[name] for name in _KINDS)
     cut = np.minimum(edges, end_s)
     widths = np.diff(cut)
@@ -221,7 +224,7 @@ def _integral(frame: pd.DataFrame, column: str, at: Floats) -> Floats:
 
 
 def _queue_peak(queue: pd.DataFrame, t0: float, t1: float) -> tuple[float, float]:
-    """Return the longest queue within a window and its first instant."""
+    """Return the longest queue within a window [t0, t1), and its first instant."""
     t, v = queue["t_s"].to_numpy(np.float64), queue["waiting"].to_numpy(np.float64)
     first = max(int(np.searchsorted(t, t0, "right")) - 1, 0)
     inside = v[first : max(int(np.searchsorted(t, t1, "left")), first + 1)]
@@ -248,7 +251,7 @@ def full_series(entry: StoredResult, cluster: Cluster) -> dict[str, pd.DataFrame
 def window_series(
     full: Mapping[str, pd.DataFrame], window: Window, policies: int
 ) -> dict[str, pd.DataFrame]:
-    """Return the series of one run, reduced to a window.
+    """Return the series of one run, reduced to the points that a figure of a window needs.
 
     Parameters
     ----------

@@ -151,7 +151,7 @@ class RunBatch(ABC, Generic[R]):
             self._thread.start()
 
     def cancel(self) -> None:
-        """Stop the running runs; finished ones are kept."""
+        """Ask the batch to stop its runs; finished ones are kept. Without a start it ends now."""
         self._stop.set()
         self._ended_queue.put(None)
         if self._thread is None and self._state == "waiting":
@@ -162,7 +162,9 @@ class RunBatch(ABC, Generic[R]):
         return self._over.wait(timeout_s)
 
     def recall(self) -> bool:
-        """Load stored results without running anything; return True if all are stored.
+        """Load stored results without running anything; end the batch if all are stored.
+
+        Returns True if the batch has ended.
 
         Raises
         ------
@@ -176,7 +178,10 @@ class RunBatch(ABC, Generic[R]):
         return self._over.is_set()
 
     def run(self) -> None:
-        """Make all missing runs in this thread; never raises, see `error`."""
+        """Make all missing runs in this thread; never raises, see `error`.
+
+        Its final state is done, cancelled or failed.
+        """
         self._state, self.began_s = "running", time.monotonic()
         try:
             self._look_up()
@@ -217,7 +222,10 @@ class RunBatch(ABC, Generic[R]):
         return 0
 
     def _drive(self, queue: RunQueue) -> None:
-        """Submit runs to the queue and record their results until none is left."""
+        """Submit runs to the queue and record their results until none is left.
+
+        A batch that is asked to stop cancels its submissions and waits for runs that cannot stop.
+        """
         try:
             while not self._stop.is_set():
                 room = queue.depth - len(self._submitted)
@@ -240,7 +248,7 @@ class RunBatch(ABC, Generic[R]):
             self._submitted.clear()
 
     def _cancel_all(self) -> None:
-        """Cancel all submissions that are waiting or can be stopped."""
+        """Cancel all submissions that are waiting or can be stopped, and drop them."""
         for submission in reversed(list(self._submitted)):
             submission.cancel()
             if submission.state == "cancelled":
@@ -263,7 +271,7 @@ class RunBatch(ABC, Generic[R]):
             self._take(run, stored_result, None)
 
     def _record_next(self) -> None:
-        """Wait for the next run to end, at most a second, and record its result."""
+        """Wait for the next run to end, at most `_POLL_S`; record and release its result."""
         try:
             submission = self._ended_queue.get(timeout=_POLL_S)
         except Empty:
@@ -351,6 +359,10 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
             self._shelved = len(keys)
 
     def _drive(self, queue: RunQueue) -> None:
+        """Announce the run keys, make the runs, then release all claims.
+
+        Raises StoreError if remote workers cannot write full results to the store.
+        """
         self._shelve_keys()
         if self._whole and queue.executor.remote:
             check_shared_store(self.store)
@@ -361,16 +373,16 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
             self._release(self._claims)
 
     def _claim(self, runs: Sequence[tuple[str, Scenario]]) -> Sequence[tuple[str, Scenario]]:
-        """Claim runs in the store; return the runs that no other process makes now."""
+        """Claim runs in the store; return those claimed and remember runs of other processes."""
         claimed = self.store.index.claim(self._claimer, [key for key, _ in runs])
         self._claims |= claimed
         self._claimed_by_others |= {key: scenario for key, scenario in runs if key not in claimed}
         return [run for run in runs if run[0] in claimed]
 
     def _return_claims(self, room: int) -> Sequence[tuple[str, Scenario]]:
-        """Renew claims, record results of other processes, claim runs they gave up.
+        """Record results of other processes; claim and return runs that they gave up.
 
-        At most once per `_POLL_S`.
+        At most `room` runs. Also renews own claims. Empty if called again within `_POLL_S`.
         """
         if time.monotonic() - self._looked_s < _POLL_S:
             return ()
@@ -413,7 +425,10 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
         return Task(f"{work.__name__} {key}", scenario, work, args, self._each_s)
 
     def _take(self, run: tuple[str, Scenario], result: Any, fault: BaseException | None) -> None:
-        """Record and store the numbers of a run, or its failure, and release its claim."""
+        """Record and store the numbers of a run, or its failure, and release its claim.
+
+        Raises the fault if it would hit every run: nothing can be stored, or the workers are lost.
+        """
         key, scenario = run
         if isinstance(fault, (UnwritableError, LibraryError)):
             # No other run could be stored either.
@@ -434,7 +449,7 @@ class ScenarioBatch(RunBatch[tuple[str, Scenario]]):
 
 
 def check_shared_store(store: Store) -> None:
-    """Raise a `StoreError` if remote workers cannot write full results to a store."""
+    """Raise StoreError if workers on other machines cannot write full results to a store."""
     if not store.shared:
         raise StoreError(
             f"Workers on other machines cannot write whole results to {store.place}. Return"

@@ -48,6 +48,8 @@ def simulate(
 ) -> RunResult:
     """Simulate a trace under an allocator on the chosen engine.
 
+    `AUTO` takes the fast engine if it supports the run and is loaded or the trace is large.
+
     Parameters
     ----------
     trace, cluster, allocator, conditions
@@ -96,7 +98,7 @@ def expected_engine(engine: str = "", *, plain: bool) -> str:
     engine : str
         As for `simulate`.
     plain : bool
-        Whether the fast engine accepts the run, see `sim.engine.fast.runner.prepared`.
+        Whether the fast engine accepts the run, see `sim.engine.fast.runner.prepare_run`.
     """
     return (
         "fast" if plain and _resolve_engine(engine) != "kernel" and compiled.is_warm() else "kernel"

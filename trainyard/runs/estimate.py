@@ -91,7 +91,10 @@ class Costs:
         self._measured: dict[tuple[str, str], tuple[int, float]] = {}
 
     def record(self, entry: StoredResult, cpu_s: float | None = None) -> None:
-        """Record the costs of a result; without `cpu_s` only the simulation counts."""
+        """Record the CPU seconds per job of a result, if none of its policy and engine is larger.
+
+        Without `cpu_s` only the simulation counts. Small runs are ignored.
+        """
         jobs = int(entry.summary["jobs"])
         key = _policy_path(Spec.from_json(entry.scenario["allocator"])), entry.engine
         fewest = LARGE if entry.engine == "fast" else _FEW
@@ -123,7 +126,7 @@ def _policy_path(spec: Spec) -> str:
 
 
 def usual_s(spec: Spec, engine: str = "kernel") -> float:
-    """Return the usual CPU seconds per job; for a policy with nested ones the maximum."""
+    """Return the usual CPU seconds per job of a policy, with nested ones their maximum."""
     if engine == "fast":
         return _FAST_S
     own_s = JOB_MS.get(spec.name, _JOB_MS) / 1e3
@@ -196,7 +199,7 @@ def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate
 
 
 def smaller_traces(spec: TraceSpec, jobs: int, span_s: float) -> dict[str, TraceSpec]:
-    """Return smaller versions of a large trace: description -> trace.
+    """Return smaller versions of a large trace: description -> trace; empty if it is small.
 
     Parameters
     ----------

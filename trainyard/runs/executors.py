@@ -79,7 +79,10 @@ class RunLimits:
 
 
 def _positive_setting(name: str, unit: str) -> float | None:
-    """Return an environment variable as a positive number, None if unset."""
+    """Return an environment variable as a positive number, None if unset.
+
+    Raises ParameterError for other values.
+    """
     if not (text := os.environ.get(name, "")):
         return None
     try:
@@ -156,7 +159,7 @@ class Inline(Executor):
     def submit(
         self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
     ) -> Future[Any]:
-        """Start a run after those before it; limits do not apply."""
+        """Queue a run behind the earlier ones of the thread; limits do not apply."""
         del ticket, limit_s
         return self._thread.submit(worker.measure, work, *args)
 
@@ -191,7 +194,10 @@ class Processes(Executor):
     def submit(
         self, ticket: int, work: Callable[..., Any], args: Sequence[Any], limit_s: float | None
     ) -> Future[Any]:
-        """Start a run; at most `workers` plus `spare` at once."""
+        """Start a run in a free process and return its future; restart a broken pool.
+
+        At most `workers` plus `spare` at once. The shorter time limit applies.
+        """
         limits = [limit for limit in (limit_s, self._limits.time_s) if limit is not None]
         row = self._rows[ticket] = self._free_rows.pop()
         given = (row, ticket, work, *args)
@@ -208,7 +214,7 @@ class Processes(Executor):
         return future
 
     def _release(self, ticket: int, future: Future[Any]) -> None:
-        """Free the progress row of a finished run."""
+        """Free the progress row of a finished run, and forget its future."""
         self._free_rows.append(self._rows.pop(ticket))
         self._pending.pop(future, None)
 
@@ -224,7 +230,7 @@ class Processes(Executor):
         self._processes.join()
 
     def _start_pool(self) -> ProcessPool:
-        """Start the worker processes and the thread that watches them."""
+        """Start the worker processes, which warm up, and the thread that watches them."""
         if _METHOD != "spawn":
             _start_fork_server()
         processes = ProcessPool(
@@ -422,7 +428,7 @@ class Dask(Executor):
 
 
 def _copy_outcome(settled: Future[Any], waiting: Future[Any]) -> None:
-    """Copy the result or error of a finished future to a waiting one."""
+    """Copy the result or error of a finished future to a waiting one, unless cancelled."""
     if waiting.set_running_or_notify_cancel():
         try:
             waiting.set_result(settled.result())
@@ -438,7 +444,7 @@ def _count_threads(client: Any) -> int:
 
 
 def _check_workers(client: Any, address: str) -> None:
-    """Raise if there are no Dask workers, or one has another version of Trainyard."""
+    """Raise ExecutorError if no Dask worker is there, or one has another Trainyard version."""
     answers = client.run(_version, on_error="return")
     # A worker that leaves meanwhile is skipped; Dask treats it as lost.
     present = {
@@ -503,7 +509,7 @@ def fault_message(fault: BaseException) -> str:
 
 
 def was_killed(fault: BaseException) -> bool:
-    """Return True if the worker process of a run was killed, local or on Dask."""
+    """Return True if the worker process of a run was killed, but not at its memory limit."""
     if isinstance(fault, ProcessExpired):
         return bool(fault.exitcode != worker.MEMORY_EXIT)
     return isinstance(fault, BrokenProcessPool) or type(fault).__name__ == "KilledWorker"

@@ -33,7 +33,7 @@ _ALLOCATION_BINS: Final = 499
 
 
 def policies_to_draw(titles: Sequence[str], baseline: str) -> tuple[str, ...]:
-    """Return the policies to draw in one chart: the first few, including the baseline."""
+    """Return the first `MAX_SHOWN` titles; the baseline replaces the last if it is not there."""
     first = titles[:MAX_SHOWN]
     return tuple(first if baseline not in titles or baseline in first else [*first[:-1], baseline])
 

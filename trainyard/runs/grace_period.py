@@ -33,7 +33,10 @@ class GracePeriod:
         self._callbacks.append(callback)
 
     def begin(self, watcher: str, after_s: float = GRACE_S) -> None:
-        """Start the grace period of a session that disconnected."""
+        """Start, or restart, the grace period of a session that disconnected.
+
+        After `after_s` seconds the registered functions are called with the session.
+        """
         timer = threading.Timer(after_s, self._expire, (watcher,))
         timer.daemon = True
         self.end(watcher)

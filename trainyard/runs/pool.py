@@ -111,7 +111,10 @@ class WorkerPool(RunQueue):
             return {name for run in runs for name in run.watchers}
 
     def stop(self, watcher: str, source: str = "") -> None:
-        """Detach a session from its comparisons; with `source` only from those on one trace."""
+        """Detach a session from all its runs, or from those on the trace `source`.
+
+        Runs without another session are cancelled.
+        """
         with self.lock:
             submissions = [one for run in self._runs() for one in run.submissions]
         for one in submissions:
@@ -126,7 +129,7 @@ class WorkerPool(RunQueue):
         super().close()
 
     def _check_room(self, watcher: str) -> None:
-        """Raise if the queue, or the share of a session, is full."""
+        """Raise QueueFullError if the queue, or the part of a session, is full."""
         own = sum(watcher in run.watchers for run in self._waiting)
         if len(self._waiting) >= self._most_waiting:
             raise QueueFullError(
@@ -140,7 +143,7 @@ class WorkerPool(RunQueue):
             )
 
     def _set_final_state(self, run: QueuedRun, state: State) -> None:
-        """Record the costs of a stored run, then set its final state."""
+        """Record the costs of a run with a stored result, then set its final state."""
         # A sweep returns numbers only, so the key tells stored results apart.
         if state == "done" and run.result == run.task.key:
             entry = self.store.get(run.task.key)

@@ -169,7 +169,7 @@ class Submission:
 
     @property
     def share(self) -> float:
-        """Share of the jobs that have ended, 0 to 1."""
+        """Progress of the run: share of its simulated jobs that have ended; 0 before any report."""
         if self.state == "done":
             return 1.0
         report = self.progress
@@ -281,7 +281,7 @@ class RunQueue:
             return self._join(run, owner)
 
     def _join(self, run: QueuedRun, owner: str | RunGroup) -> Submission:
-        """Add a submission to a run and start runs if workers are free."""
+        """Add a submission to a run; tell its group if the run is done; start runs if possible."""
         submission = Submission(self, run, owner)
         self._admit_sessions(submission.watchers)
         run.submissions.append(submission)
@@ -291,7 +291,7 @@ class RunQueue:
         return submission
 
     def _find_equal(self, key: str) -> QueuedRun | None:
-        """Return the waiting, running or unreleased run with a key, or None."""
+        """Return the run with a key that waits, runs or has a result in use, or None."""
         runs = itertools.chain(self._runs(), self._unreleased.values())
         return next((run for run in runs if run.task.key == key), None)
 
@@ -319,7 +319,10 @@ class RunQueue:
         return self.executor.progress(run.ticket)
 
     def detach(self, submission: Submission) -> None:
-        """Detach a submission from its run; a run without submissions is cancelled."""
+        """Detach a submission from its run; a run without submissions is cancelled.
+
+        No effect if it has ended. A run that cannot be stopped keeps the submission.
+        """
         with self.lock:
             run = submission._run
             if submission.has_ended:
@@ -342,7 +345,7 @@ class RunQueue:
             self._unreleased.pop(submission, None)
 
     def close(self) -> None:
-        """Cancel all runs and close the executor."""
+        """Cancel all runs, accept no new ones, and close the executor."""
         with self.lock:
             self._closed = True
             for run in self._runs():
@@ -352,7 +355,7 @@ class RunQueue:
         self.executor.close()
 
     def _admit_sessions(self, watchers: frozenset[str]) -> None:
-        """Give new sessions the served time of the present session served least."""
+        """Raise the served time of new sessions to the least of the sessions with runs."""
         here = {name for run in self._runs() for name in run.watchers}
         least_s = min((self._served.get(name, 0.0) for name in here), default=0.0)
         for name in watchers - here:
@@ -392,7 +395,10 @@ class RunQueue:
         return order
 
     def _next(self) -> QueuedRun | None:
-        """Return the run to start now, None if all must wait."""
+        """Return the run to start now, None if all must wait.
+
+        Spare workers take only short runs of sessions without a running run.
+        """
         if self._closed or not self._waiting:
             return None
         if len(self._active) >= self._slots + self.executor.spare:
@@ -405,7 +411,7 @@ class RunQueue:
         return next(short, None)
 
     def _dispatch(self) -> None:
-        """Start waiting runs while workers are free."""
+        """Start waiting runs while workers are free; a run that the executor refuses fails."""
         while (run := self._next()) is not None:
             self._waiting.remove(run)
             self._active.append(run)
@@ -459,7 +465,7 @@ class RunQueue:
             self._set_final_state(run, "done")
 
     def _set_final_state(self, run: QueuedRun, state: State) -> None:
-        """Set the final state of a run and notify its submissions."""
+        """Set the final state of a run, wake waiting threads and notify its submissions' groups."""
         run.state = state
         run.finished.set()
         for submission in run.submissions:

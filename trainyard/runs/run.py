@@ -169,7 +169,7 @@ def rerun_to_store(
 def store_result(
     store: Store, key: str, scenario: Scenario, result: RunResult, trace: Trace
 ) -> None:
-    """Store a result with its summary and charts.
+    """Store a result with its summary and the frames of all charts.
 
     Raises
     ------

@@ -57,6 +57,8 @@ class SharedBatches(Generic[K, B]):
     def get_batch(self, key: K, make: Callable[[], B], *, look_up: bool = True) -> B:
         """Return a batch with its stored results, without running anything.
 
+        A batch without results is made anew if its last look-up is older than `_LOOK_AGAIN_S`.
+
         Parameters
         ----------
         key : hashable
@@ -83,7 +85,7 @@ class SharedBatches(Generic[K, B]):
         return entry.batch
 
     def start(self, key: K, make: Callable[[], B], watcher: str) -> B:
-        """Start a batch, or watch the equal one that runs."""
+        """Start a batch, or watch the equal one that runs; one that ended is made anew."""
         with self._lock:
             entry = self._entry(key, make)
             if entry.started and (not entry.going or entry.stopped):
@@ -120,7 +122,7 @@ class SharedBatches(Generic[K, B]):
             ]
 
     def detach(self, key: K, watcher: str) -> None:
-        """Detach a session from a batch; without connected sessions the batch ends."""
+        """Detach a session from a batch; it is cancelled without a connected session."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or watcher not in entry.batch.watchers:
@@ -131,14 +133,14 @@ class SharedBatches(Generic[K, B]):
                 self._end(entry)
 
     def close(self) -> None:
-        """Cancel all running batches."""
+        """Cancel all running batches of all sessions."""
         with self._lock:
             for entry in self._entries.values():
                 if entry.going:
                     self._end(entry)
 
     def _end(self, entry: _SharedBatch[B]) -> None:
-        """Cancel a batch."""
+        """Cancel a batch and mark it as told to stop."""
         entry.stopped = True
         entry.batch.cancel()
 

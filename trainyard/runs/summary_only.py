@@ -109,7 +109,7 @@ def write_jobs(source: Path, trace: Trace, path: Path, followed: LoopOutcome) ->
         The jobs.
     path : Path
         Output file with `JOB_COLUMNS`, in the order of the trace.
-    followed : Followed
+    followed : LoopOutcome
         The run.
 
     Raises

@@ -78,6 +78,8 @@ def run_whole(
 ) -> Numbers:
     """Run a scenario, store its full result at `address`, and return its numbers.
 
+    Raises StoreError if the stored result is gone at once.
+
     Parameters are as for `run_numbers`; `baggage` is ignored.
     """
     del baggage
@@ -129,7 +131,7 @@ def _trace_file(trace: Trace) -> bytes:
 
 
 def _unpack_baggage(baggage: Baggage) -> Store:
-    """Return a temporary store of this worker with the contents of the baggage."""
+    """Return this process's temporary store with the contents of the baggage; cached."""
     digests = tuple(sorted(baggage))
     # A worker of Dask may have several threads.
     with _UNPACKING:

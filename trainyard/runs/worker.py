@@ -85,7 +85,7 @@ def ready() -> int:
 
 
 def execute(row: int, ticket: int, work: Callable[..., Any], *args: Any) -> Ran:
-    """Run a task that reports on a row of the board, at most five times per second."""
+    """Run a task with a progress reporter for a row of the board; mark the worker as busy."""
     _WorkerState.busy = True
     try:
         return measure(work, *args, progress=_Reporter(row, ticket))
@@ -151,7 +151,7 @@ def _exit_with_parent() -> None:
 
 
 def _exit_above_memory(most_bytes: float) -> None:
-    """Exit when a running task exceeds the memory limit."""
+    """Exit this process once it exceeds the memory limit while it runs a task."""
     process = psutil.Process()
     # An idle worker would only be replaced by an equal one.
     while not _WorkerState.busy or process.memory_info().rss <= most_bytes:

@@ -91,7 +91,7 @@ class StoredResult:
         return str(self.provenance["timing"].get("engine", "kernel"))
 
     def result(self) -> RunResult:
-        """Return the full result.
+        """Return the full result, after comparing its digest; a damaged one is removed.
 
         Raises
         ------
@@ -132,7 +132,10 @@ class StoredResult:
             self._frame(name)
 
     def _frame(self, name: str) -> pd.DataFrame:
-        """Return a frame from its Parquet file, with the categories of empty columns."""
+        """Return a frame from its Parquet file, with the categories of empty columns.
+
+        Raises StoreError if it is missing; a damaged result is removed.
+        """
         try:
             frame = read_frame(self.files.read(self.key, f"{name}.parquet"))
             # Parquet drops the categories of an empty table.

@@ -94,13 +94,13 @@ class Folder:
         return str(self.root)
 
     def write(self, key: str, files: Mapping[str, bytes]) -> None:
-        """Write the files to a draft folder, then move it into place."""
+        """Write the files to a draft folder, then move it into place; an existing result stays."""
         with FolderDraft(self.root.parent, self._result_path(key)) as draft:
             for name, data in files.items():
                 (draft / name).write_bytes(data)
 
     def read(self, key: str, name: str) -> bytes:
-        """Return one file of a result."""
+        """Return one file of a result; raise FileNotFoundError if missing, else StoreError."""
         try:
             return (self._result_path(key) / name).read_bytes()
         except FileNotFoundError:
@@ -168,7 +168,10 @@ class Remote:
         return self.address.partition(":")[0] not in ("memory", "file", "local")
 
     def write(self, key: str, files: Mapping[str, bytes]) -> None:
-        """Write the files, the manifest last, because it marks a complete result."""
+        """Write the files, the manifest last, because it marks a complete result.
+
+        A result that is complete already stays unchanged.
+        """
         place = self._result_path(key)
         if self._system.exists(f"{place}/{MANIFEST}"):
             return
@@ -183,7 +186,7 @@ class Remote:
             ) from error
 
     def read(self, key: str, name: str) -> bytes:
-        """Return one file of a result."""
+        """Return one file of a result; raise FileNotFoundError if missing, else StoreError."""
         try:
             data: bytes = self._system.cat_file(f"{self._result_path(key)}/{name}")
         except FileNotFoundError:
@@ -235,8 +238,8 @@ def default_root() -> Path:
 def create_folder(folder: Path) -> Path:
     """Return the folder of a library, created if missing and closed to other users.
 
-    A folder with other contents keeps its rights. Raises `StoreError` if the folder cannot be
-    created.
+    A folder with other contents keeps its rights. Raises `UnwritableError` if the folder
+    cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -284,7 +284,7 @@ class Index:
             raise self._library_error(error) from error
 
     def _check_file(self) -> None:
-        """Raise if the database file was removed or replaced."""
+        """Raise LibraryError if the database file was removed or replaced."""
         if self.lost:
             raise LibraryError(
                 f"The library's database {self._place} was removed while in use. Restart"
@@ -434,7 +434,7 @@ class Index:
         return _INSERT[self._engine.dialect.name](table)
 
     def get(self, kind: str, key: str) -> IndexRow | None:
-        """Return the row of an item, None if missing."""
+        """Return the row of an item of a kind, None if missing."""
         with self._read_connection() as connection:
             row = connection.execute(
                 sa.select(THINGS).where(THINGS.c.kind == kind, THINGS.c.key == key)
@@ -442,7 +442,7 @@ class Index:
         return _to_index_row(row) if row is not None else None
 
     def among(self, kind: str, keys: Iterable[str]) -> dict[str, IndexRow]:
-        """Return key -> row of the items that exist."""
+        """Return key -> row of the items of a kind that exist."""
         unique_keys, rows = list(dict.fromkeys(keys)), dict[str, IndexRow]()
         with self._read_connection() as connection:
             for start in range(0, len(unique_keys), _MAX_KEYS_PER_QUERY):
@@ -486,7 +486,7 @@ class Index:
             return [(row.kind, row.key) for row in rows]
 
     def drop(self, kind: str, keys: Iterable[str]) -> None:
-        """Remove items from the database."""
+        """Remove items of a kind from the database; for traces also the records of their owners."""
         with self._write_transaction() as connection:
             _delete_items(connection, kind, list(keys))
 
@@ -541,7 +541,7 @@ class Index:
             )
 
     def shelf(self, owner: str) -> list[ShelvedRecipe]:
-        """Return the items on an owner's shelf, last used first."""
+        """Return the items on an owner's shelf with counts of their runs, last used first."""
         counts = (
             sa.func.count().label("runs"),
             sa.func.count(THINGS.c.key).label("there"),
@@ -584,7 +584,7 @@ class Index:
     def label(
         self, owner: str, study: str, *, name: str | None = None, tags: Sequence[str] | None = None
     ) -> bool:
-        """Set name or tags of an item on a shelf; return True if it is there."""
+        """Set name or tags of an item on a shelf, None = as before; return True if it is there."""
         given = {
             "name": name,
             "tags": None if tags is None else json.dumps(list(tags)) if tags else "",
@@ -604,7 +604,7 @@ class Index:
     def unshelve(self, owner: str, study: str) -> list[str]:
         """Remove an item from a shelf; return its runs that no other item uses.
 
-        These runs are removed from the database.
+        These runs are removed from the database. Empty while another shelf has the item.
         """
         with self._write_transaction() as connection:
             connection.execute(SHELF.delete().where(SHELF.c.owner == owner, SHELF.c.study == study))

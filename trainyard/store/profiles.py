@@ -65,7 +65,8 @@ def store_profile(data: bytes, name: str, store: Store) -> StoredProfile:
 def with_table(perf: Spec, profile: StoredProfile, cluster: Cluster) -> Spec:
     """Return a performance model that uses a profile of the user.
 
-    A reference type that the profile lacks is replaced; such a stand-in is removed.
+    A reference GPU type that the profile lacks is replaced, if possible by one of the cluster; a
+    stand-in model that it lacks is removed.
     """
     values = dict(perf.values) | {"table": profile.source}
     types = profile.table.types
@@ -79,12 +80,12 @@ def with_table(perf: Spec, profile: StoredProfile, cluster: Cluster) -> Spec:
 
 
 def models_of(perf: Spec, store: Store | None = None) -> tuple[str, ...]:
-    """Return the names of the models in a profile.
+    """Return the model names of a profile, in alphabetical order; empty without a profile.
 
     Raises
     ------
     ParameterError
-        As `resolved`.
+        As `build_model`.
     """
     model = build_model(perf, store)
     return (
@@ -138,7 +139,7 @@ def with_contents(document: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        As `from_file` and `trainyard.study.files.with_texts`.
+        As `from_file` and `trainyard.study.files.with_file_contents`.
     """
     changed = files.with_file_contents(document)
     if isinstance(changed.get("base"), Mapping):
@@ -180,7 +181,7 @@ def build_model(perf: Spec, store: Store | None = None) -> PerfSpec:
 
 
 def load_profile(source: str, store: Store | None = None) -> ProfileTable:
-    """Return the stored profile of a ``store:DIGEST`` name.
+    """Return the profile of a ``store:DIGEST`` name; `store` None = the default store.
 
     Raises
     ------
@@ -199,7 +200,7 @@ def assumptions(perf: Spec, trace: Trace, store: Store | None = None) -> tuple[s
     Raises
     ------
     ParameterError
-        As `resolved`.
+        As `build_model`.
     """
     return build_model(perf, store).assumptions(trace)
 
@@ -214,7 +215,7 @@ def _digest(content: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def _load_stored(digest: str, root: str) -> ProfileTable:
-    """Return the profile of a digest from a store, after verifying its content."""
+    """Return the profile of a digest from a store, after verifying its content; cached."""
     stored = Store.open(root).get_profile(digest)
     if stored is None:
         raise ParameterError(

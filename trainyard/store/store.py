@@ -111,7 +111,7 @@ class Store:
 
     @classmethod
     def open(cls, address: str) -> Store:
-        """Return the store with an `address`; each process opens it once."""
+        """Return the store with an `address`, opened once per process, or again if it was lost."""
         store = _open_store(address)
         if store.index.lost:
             _open_store.cache_clear()
@@ -288,7 +288,7 @@ class Store:
         self._files[RUN].remove(key)
 
     def unshelve(self, owner: str, study: str) -> list[str]:
-        """Remove an item from a shelf; return the runs deleted because no shelf needs them."""
+        """Remove an item from a shelf; return the runs deleted because no other item uses them."""
         unused_runs = self.index.unshelve(owner, study)
         # Another process may have stored one again meanwhile.
         rerun = self.index.among(RUN, map(_check_key, unused_runs))
@@ -344,6 +344,8 @@ class Store:
     def get_trace(self, digest: str) -> Trace:
         """Return a stored trace.
 
+        A trace without files is removed from the database.
+
         Raises
         ------
         TraceError
@@ -394,7 +396,7 @@ class Store:
             self._keep(PROFILE, digest, {"profile.csv": data}, plain(about), self.index.stamp_s())
 
     def get_profile(self, digest: str) -> tuple[bytes, Mapping[str, Any]] | None:
-        """Return the file and metadata of a stored profile, None if missing."""
+        """Return the file and metadata of a stored profile; None, and unlisted, if missing."""
         row = self._row(PROFILE, digest)
         try:
             return (
@@ -417,7 +419,7 @@ class Store:
         return min(self._clock.now_s(), self.index.newest_s()) - self.keep_days * 86_400
 
     def expire(self) -> int:
-        """Remove items older than `keep_days`; return their number."""
+        """Remove items older than `keep_days`, not runs of named studies; return their number."""
         limit_s = self.deletable_before_s()
         if limit_s == -math.inf:
             return 0
@@ -446,7 +448,9 @@ class Store:
             ) from error
 
     def unpack(self, key: str, files: Mapping[str, bytes]) -> None:
-        """Store a result from the files that `packed` returned.
+        """Store a result from the files that `pack_files` returned.
+
+        An equal result that is stored already stays. A result that fails is removed again.
 
         Raises
         ------
@@ -507,13 +511,13 @@ class Store:
             self._files[kind].remove(key)
 
     def _list_again(self) -> None:
-        """List all items of the files in a new database."""
+        """Add a database row for every item with files, for a new database."""
         for kind, files in self._files.items():
             for key in files.walk():
                 self.adopt(kind, key)
 
     def adopt(self, kind: str, key: str) -> bool:
-        """List an item that has files but no row; return True if its manifest is valid."""
+        """Add the row of an item that has files; return True if its manifest is valid."""
         try:
             about = json.loads(self._files[kind].read(_check_key(key), MANIFEST))
             # A result without row counts was stored by an earlier version, in other files.

@@ -232,7 +232,7 @@ def branch(study: Study, policy_index: int, turn: BranchPoint) -> Branch:
 
 
 def change_cluster(cluster: Cluster, turn: BranchPoint) -> Cluster:
-    """Return a cluster with nodes added or lost at a branch point.
+    """Return a cluster with new node groups and dated changes for a branch point.
 
     Added nodes are numbered after all others, and policies cannot foresee them.
 
@@ -283,7 +283,7 @@ def _group_name(group: NodeGroup, group_index: int) -> str:
 
 
 def _added_group_name(groups: list[NodeGroup], row: int) -> str:
-    """Return an unused name for the nodes added to a group."""
+    """Return an unused name for nodes added to a group: its name with "-new" and a number."""
     used_names = {_group_name(group, at) for at, group in enumerate(groups)}
     name = f"{_group_name(groups[row], row)}-new"
     return next(
@@ -294,7 +294,10 @@ def _added_group_name(groups: list[NodeGroup], row: int) -> str:
 
 
 def _nodes_named(cluster: Cluster, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the indices of the nodes with these names, or in racks with these names."""
+    """Return the indices of nodes with these names, or in racks with these names.
+
+    Raises ParameterError if a name is neither a node nor a rack.
+    """
     place_names = {name for node in cluster.nodes for name in (node.rack, node.name)}
     for name in names:
         if name not in place_names:
@@ -309,7 +312,8 @@ def _nodes_named(cluster: Cluster, names: tuple[str, ...]) -> tuple[int, ...]:
 def _without_nodes(changes: list[Change], lost: tuple[int, ...], turn: BranchPoint) -> list[Change]:
     """Return dated changes with nodes removed for a while.
 
-    Planned changes of these nodes are dropped meanwhile; afterwards the plan holds again.
+    Planned changes of these nodes are dropped while they are lost; then the plan holds again: a
+    node that it has removed by then does not return.
     """
     lost_nodes, kept = set(lost), []
     for change in changes:
@@ -328,7 +332,7 @@ def _without_nodes(changes: list[Change], lost: tuple[int, ...], turn: BranchPoi
 
 
 def _is_present(changes: list[Change], node: int, at_s: float) -> bool:
-    """Return True if a node is present at a time after its dated changes."""
+    """Return True if a node is present at a time by its dated changes; True without any."""
     mine = [
         change
         for change in sorted(changes, key=lambda change: change.at_s)

@@ -268,7 +268,7 @@ def instance(kind: str, spec: Spec) -> Any:
     kind : str
         One of `KINDS`.
     spec : Spec
-        Name and parameters; for overheads and faults  the name is ignored.
+        Name and parameters; for overheads and faults the name is ignored.
 
     Raises
     ------
@@ -353,7 +353,7 @@ def current_keys(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def former_names(data: Any) -> Any:
-    """Return a document under the former names of settings and parameters, for hashes."""
+    """Return a document with settings and parameters under their former names, for hashes."""
     if isinstance(data, list):
         return [former_names(one) for one in data]
     if not isinstance(data, dict):
@@ -429,7 +429,9 @@ def _title_with_unit(info: ParamInfo) -> str:
 
 
 def setting_title(path: str, models: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return the title of a scenario setting: "pause at a restart (s)".
+    """Return the title of a scenario setting with its unit: "pause at a restart (s)".
+
+    Paths without a title give their own words.
 
     Parameters
     ----------
@@ -474,7 +476,7 @@ _MODELS: Final[Mapping[str, tuple[Mapping[str, type], str]]] = {
 
 
 def _unmet_need(needs: Needs, trace: Trace, perf: Spec) -> tuple[str, str]:
-    """Return the first need that trace and model do not meet, and the reason."""
+    """Return the first need that trace and model do not meet, and the reason; ("", "") = none."""
     for need, check in _REQUIREMENTS.items():
         if need in needs.reads | needs.requires and (sentence := check(trace, perf)):
             return need, sentence
@@ -482,7 +484,7 @@ def _unmet_need(needs: Needs, trace: Trace, perf: Spec) -> tuple[str, str]:
 
 
 def _model_class(perf: Spec) -> type[PerfSpec]:
-    """Return the class of a performance model."""
+    """Return the class of a performance model; raise ParameterError if there is none."""
     if perf.name not in PERF:
         raise ParameterError(
             f"There is no performance model '{perf.name}'. Choose one of {', '.join(PERF)}."

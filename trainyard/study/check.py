@@ -37,7 +37,7 @@ class Check(Document):
         Runs with different seeds, which draw the phases of scheduler timers; 1 if seeds have no
         effect.
     warm_s, judge_s : float or None, seconds
-        See `trainyard.labs.backtests.record.split`.
+        See `trainyard.labs.backtests.record.split_record`.
     anyway : bool
         Whether to accept a record that cannot serve as a yardstick; no comparison is made then.
     use : tuple of str
@@ -141,7 +141,7 @@ def parameter_value(policy: Spec, name: str) -> Any:
 
 
 def with_values(policy: Spec, values: Mapping[str, Any]) -> Spec:
-    """Return a policy with changed parameters; unknown ones go to the inner policy."""
+    """Return a policy with changed parameters; those it does not have go to its inner policy."""
     own_names = {info.name for info in catalog.allocator(policy).params}
     inner = policy.values.get(INNER)
     if not isinstance(inner, Spec) or values.keys() <= own_names:

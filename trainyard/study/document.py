@@ -28,7 +28,7 @@ def canonical_json(data: Mapping[str, Any]) -> str:
 
 
 def parse_json(text: str, name: str) -> dict[str, Any]:
-    """Return the table of a JSON text.
+    """Return the object of a JSON text as a dict, checked.
 
     Raises
     ------
@@ -79,7 +79,7 @@ _NOT_HASHED: Final = ("format", "slots", "names")
 
 
 def _drop_display_keys(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document without the keys that affect no result."""
+    """Return a document without the keys that affect no result, also in its study and base."""
     inner = ("study", "base")
     return {
         key: _drop_display_keys(value) if key in inner else value
@@ -186,7 +186,9 @@ def finite(value: Any) -> Any:
 
 
 def checked_fields(description: str, data: Any, cls: type, *more: str) -> dict[str, Any]:
-    """Return a table after checking that its keys are fields of a dataclass, or in `more`.
+    """Return a table without "kind", after checking that its keys are known.
+
+    Known = fields of the dataclass `cls`, `more` and "kind". Values are not checked.
 
     Raises
     ------

@@ -41,7 +41,7 @@ def with_file_contents(document: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        As `with_texts`.
+        As `read_file_parameters`.
     """
     changed = dict(document)
     if isinstance(changed.get("base"), Mapping):
@@ -56,7 +56,7 @@ def with_file_contents(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_file(data: bytes, info: ParamInfo) -> str:
-    """Return the content of a file as a parameter value.
+    """Return the content of a settings file as text, with line endings of one kind.
 
     Raises
     ------
@@ -99,6 +99,7 @@ def expand_includes(text: str, path: Path, word: str) -> str:
     named = re.compile(rf"\s*{word}\s+([^#\s][^#]*?)\s*(#.*)?", re.IGNORECASE)
 
     def expand(text: str, within: tuple[Path, ...]) -> str:
+        """Return a text with its include lines expanded; `within` = open files, outermost first."""
         lines, letters = [], 0
         for number, line in enumerate(text.splitlines(), 1):
             lines.append(line)
@@ -153,7 +154,10 @@ def read_included(path: Path, where: str) -> str:
 
 
 def _file_content(info: ParamInfo | None, value: Any) -> Any:
-    """Return a parameter value with the content of the file that it names."""
+    """Return the content of the file that a parameter names; other values unchanged.
+
+    Include lines are expanded. Raises ParameterError if the file cannot be read or used.
+    """
     if info is None or info.kind != "file" or not value or value in info.choices:
         return value
     if not isinstance(value, str) or is_file_text(value):

@@ -49,7 +49,7 @@ def unknown_type_message(name: str) -> str:
 
 
 def unknown_types(cluster: Cluster, described: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the GPU types of a cluster that are neither known nor described."""
+    """Return the GPU types of a cluster's nodes that are neither known nor described."""
     used = dict.fromkeys(group.gpu_type for group in cluster.groups if group.gpus)
     return tuple(name for name in used if name not in described and known_type(name) is None)
 
@@ -101,14 +101,17 @@ def describe_cluster(cluster: Cluster) -> str:
 
 
 def with_figures(cluster: Cluster, name: str, speed: float, price: float | None) -> Cluster:
-    """Return a cluster with speed and price of a type; price None = unpriced."""
+    """Return a cluster with these figures for one of its GPU types; price None = unpriced."""
     kind = GpuType(name, speed, price or 0.0)
     others = tuple(one for one in cluster.types if one.name != name)
     return replace(cluster, types=(*others, kind))
 
 
 def replace_type(cluster: Cluster, name: str, kind: GpuType) -> Cluster:
-    """Return a cluster with the nodes of one GPU type changed to another."""
+    """Return a cluster with the nodes of GPU type `name` changed to another type.
+
+    A generated cluster name is updated.
+    """
     groups = tuple(
         replace(group, gpu_type=kind.name) if group.gpu_type == name else group
         for group in cluster.groups

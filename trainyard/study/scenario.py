@@ -89,7 +89,7 @@ class TraceSpec:
         Seed of drawn users, drawn jobs and copies.
     anonymise : bool
         Replace ids, users, job names, accounts, virtual clusters and partitions by numbers:
-        "user 1", "user 2", ...; see `trainyard.traces.sampling.anonymised`.
+        "user 1", "user 2", ...; see `trainyard.traces.sampling.anonymize`.
     """
 
     source: str = "sample:week"
@@ -127,7 +127,7 @@ class TraceSpec:
             raise ParameterError(f"trace.load = {self.load:g} is outside 0.001 to 1000.")
 
     def _check_changes(self) -> None:
-        """Raise if a change of the trace is invalid."""
+        """Raise ParameterError if a change of the trace is invalid."""
         if self.every_user < 1:
             raise ParameterError(
                 "trace.every_user = 0 keeps no user. Use 1 for all users, 2 for every second one."
@@ -170,7 +170,7 @@ class TraceSpec:
         return {"from_s": self.from_s, "to_s": finite(self.to_s), "load": self.load, **others}
 
     def hashed_changes(self) -> dict[str, Any]:
-        """Return the changes without choices that have no effect, for hashes."""
+        """Return the changes for hashes: `load_by` counts only if the load is changed."""
         changes = (replace(self, load_by="pace") if self.load == 1.0 else self).changes()
         # The first release of this choice hid users only; its results contain job ids.
         return changes | ({"anonymise": "all names"} if self.anonymise else {})
@@ -345,9 +345,13 @@ class Scenario:
 
 
 def _normalize_cluster(cluster: Cluster) -> Cluster:
-    """Return a cluster with int counts and float figures, as files may mix the types."""
+    """Return a cluster with int counts and float figures, as files may mix the types.
+
+    The same object if nothing changes.
+    """
 
     def clean(group: NodeGroup) -> NodeGroup:
+        """Return a node group with int counts and float figures."""
         price = None if group.price_per_hour is None else float(group.price_per_hour)
         return replace(
             group,
@@ -374,7 +378,10 @@ def _normalize_cluster(cluster: Cluster) -> Cluster:
 
 
 def _canonical_choices(given: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return reading choices as sorted pairs without defaults, after checking names."""
+    """Return reading choices as sorted pairs without defaults; check their names.
+
+    A recipe gets the digest of its content.
+    """
     for name in given:
         if name not in _READ:
             raise ParameterError(
@@ -412,9 +419,10 @@ def as_spec(value: Any) -> Spec:
 
 
 def upgrade_scenario(base: Mapping[str, Any], policies: Sequence[Spec]) -> dict[str, Any]:
-    """Return a scenario document in the current format, with defaults of its old format.
+    """Return a scenario document in the current format, with what its old format assumed.
 
-    Under policies that copy jobs, the cost of copies is that of the old format.
+    Former names become current ones. If one of the policies copies jobs, the cost of copies is
+    that of the old format.
 
     Raises
     ------
@@ -442,6 +450,7 @@ def _params_reader(name: str) -> Any:
     """Return a function that reads overheads or faults from a table or text."""
 
     def read(value: Any) -> Spec:
+        """Return a spec from a table of parameters, or from text such as key=value."""
         if isinstance(value, str):
             return Spec.parse(f"{name}:{value}") if value else Spec(name)
         if not isinstance(value, Mapping):
@@ -457,7 +466,7 @@ def _read_cluster(value: Any) -> Cluster:
 
 
 def _read_measure(value: Any) -> Measure:
-    """Return the measured window from its JSON."""
+    """Return the measured window from its JSON; missing ends keep their defaults."""
     fields = checked_fields("measured window", value, Measure)
     values: dict[str, Any] = {}
     for key in ("from_s", "to_s"):

@@ -54,7 +54,7 @@ def with_settings(
 
 
 def with_seed(scenario: Scenario, seed: int) -> Scenario:
-    """Return a scenario with another seed, also for a generated trace."""
+    """Return a scenario with another seed, also for the jobs if they are generated."""
     source = scenario.trace.source
     has_seed = source.startswith(MADE) and hasattr(workload(source.removeprefix(MADE)), "seed")
     trace_settings = [f"trace.source.seed={seed}"] if has_seed else []
@@ -62,7 +62,10 @@ def with_seed(scenario: Scenario, seed: int) -> Scenario:
 
 
 def _targets(document: dict[str, Any], keys: list[str]) -> list[tuple[Any, list[str]]]:
-    """Return the tables that a path applies to, with the keys inside each."""
+    """Return (table, keys inside it) for each table of a study or scenario that a path means.
+
+    In a study, a path into `allocator` means every policy.
+    """
     if "allocators" not in document or keys[0] in _STUDY:
         return [(document, keys)]
     if keys[0] == "allocator":
@@ -74,7 +77,10 @@ def _targets(document: dict[str, Any], keys: list[str]) -> list[tuple[Any, list[
 
 
 def _set_value(root: Any, keys: list[str], value: Any, setting: str) -> None:
-    """Set a value at a path of keys in a document."""
+    """Set a value at a path of keys in a document, in place.
+
+    Raises ParameterError if the path does not exist.
+    """
     node = root
     for key in keys[:-1]:
         node = _enter(node, key, setting)
@@ -93,7 +99,10 @@ def _set_value(root: Any, keys: list[str], value: Any, setting: str) -> None:
 
 
 def _enter(node: Any, key: str, setting: str) -> Any:
-    """Return the table or list under a key, opening a policy or model written as text."""
+    """Return the table or list under a key; replace a policy or model written as text.
+
+    Raises ParameterError if there is no such key.
+    """
     if isinstance(node, list):
         at = _list_index(node, key, setting)
         node[at] = _open_text(key, node[at])
@@ -110,7 +119,7 @@ def _enter(node: Any, key: str, setting: str) -> Any:
 
 
 def _open_text(key: str, value: Any) -> Any:
-    """Return the table of a policy, model or generated trace that is written as text."""
+    """Return the table of a policy, model or generated trace if written as text; else `value`."""
     if key == "source" and isinstance(value, str) and value.startswith(MADE):
         return Spec.parse(value.removeprefix(MADE)).to_json()
     return (
@@ -121,7 +130,10 @@ def _open_text(key: str, value: Any) -> Any:
 
 
 def _params_of(node: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the table that holds a key: ``params`` of a policy, or the table itself."""
+    """Return the table that holds a key: ``params`` of a policy, or the table itself.
+
+    Former names in ``params`` are replaced in place.
+    """
     if set(node) <= {"name", "params"} and "name" in node and key not in ("name", "params"):
         inner = catalog.current_params(node["name"], node.get("params", {}))
         node["params"] = inner
@@ -130,7 +142,7 @@ def _params_of(node: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _list_index(node: list[Any], key: str, setting: str) -> int:
-    """Return a key as an index of a list."""
+    """Return a key as an index of a list; raise ParameterError if it is out of range."""
     at = number(f"{setting}: {key}", key)
     if at != int(at) or not 0 <= at < len(node):
         raise ParameterError(

@@ -83,7 +83,7 @@ class SizeQuestion(Document):
         self._check_ranges()
 
     def _check_ranges(self) -> None:
-        """Raise if ranges, metric or target are invalid."""
+        """Raise ParameterError if ranges, budget, metric or target are invalid."""
         if len(self.low) != len(self.groups) or len(self.high) != len(self.groups):
             raise ParameterError(
                 "Each group of nodes that varies needs a range: give as many ends as groups."
@@ -110,7 +110,7 @@ class SizeQuestion(Document):
 
     @property
     def most_runs(self) -> int:
-        """Maximum number of runs."""
+        """Maximum number of runs: sizes tried, times policies, times repeats."""
         sizes = [high - low + 1 for low, high in zip(self.low, self._affordable(), strict=True)]
         bisected = math.ceil(math.log2(sizes[0] + 1)) + 2
         if len(sizes) > 1:
@@ -122,7 +122,7 @@ class SizeQuestion(Document):
         return tried * len(self.study.allocators) * self.study.repeats
 
     def search(self) -> CountSearch | MixSearch:
-        """Return a new search for this question."""
+        """Return a new search: `CountSearch` for one group of nodes, `MixSearch` for two."""
         if len(self.groups) == 1:
             high = self._affordable()[0]
             return CountSearch(self.low[0], high, check=self.check, begin=min(self.begin, high))
@@ -135,7 +135,10 @@ class SizeQuestion(Document):
         )
 
     def _affordable(self) -> tuple[int, ...]:
-        """Return the upper ends; for one group at most what the budget allows."""
+        """Return the upper ends; for one group at most as many nodes as the budget allows.
+
+        Raises ParameterError if the lower end is already too expensive.
+        """
         if (
             len(self.groups) > 1
             or self.price_per_h(self.high) <= self.budget_per_h
@@ -207,7 +210,7 @@ class SizeQuestion(Document):
         )
 
     def price_per_h(self, size: Size) -> float:
-        """Return the price of the whole cluster per hour."""
+        """Return the price per hour of the whole cluster with these numbers of varying nodes."""
         counts = dict(zip(self.groups, size, strict=True))
         groups = self.study.base.cluster.groups
         return sum(
@@ -220,7 +223,7 @@ class SizeQuestion(Document):
         return replace(self.study, base=replace(self.study.base, cluster=self.cluster(size)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document as plain values."""
+        """Return the search as plain values, of kind "plan"; no budget = None."""
         budget = None if math.isinf(self.budget_per_h) else self.budget_per_h
         plain = {
             "groups": list(self.groups),

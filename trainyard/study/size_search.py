@@ -20,7 +20,8 @@ Size = tuple[int, ...]
 def max_tried_sizes(high: int, begin: int = 0) -> int:
     """Return the maximum number of sizes that a search tries.
 
-    With `begin`, those of doubling, bisection and the check below the answer.
+    With `begin`, those of doubling, bisection and the check below the answer; otherwise
+    `MAX_CHECKED`.
     """
     if not begin:
         return MAX_CHECKED
@@ -125,7 +126,7 @@ class CountSearch:
         return ((self._begin,),)
 
     def _next_doubled_size(self) -> int | None:
-        """Return the next size of doubling, None if doubling has ended."""
+        """Return the next size of doubling; None without doubling, or if it has ended."""
         size, passed = self._begin, False
         while size in self._known and size < self._high and not passed:
             passed, size = self._known[size], min(2 * size, self._high)
@@ -138,7 +139,10 @@ class CountSearch:
 
     @property
     def next_sizes(self) -> tuple[Size, ...]:
-        """Sizes to try next: by doubling, then by bisection, then below the answer."""
+        """Sizes to try next: by doubling, then by bisection, then below the answer.
+
+        Only the last step gives more than one at a time; empty = finished.
+        """
         if (doubled := self._next_doubled_size()) is not None:
             return ((doubled,),)
         if (answer := self.answer) is not None:
@@ -162,7 +166,11 @@ class CountSearch:
         return [size for size in range(last - 1, self._low - 1, -1) if size not in self._known]
 
     def _far_in_a_row(self) -> int:
-        """Return the number of adjacent sizes that miss by far, from the top of the check."""
+        """Return how many adjacent sizes below the answer miss the target by far.
+
+        Counts down from the answer, at most `FAR_IN_A_ROW`, to the first untried size; without an
+        answer from the end of the range.
+        """
         row = 0
         for size in range(
             self.answer[0] - 1 if self.answer is not None else self._top, self._low - 1, -1
@@ -191,7 +199,7 @@ class CountSearch:
 
     @property
     def assumed(self) -> str:
-        """Assumption behind the answer, as one sentence."""
+        """Assumption behind the answer, as text: anomalies, untried sizes, why the check ended."""
         untried, below = self._top - self._low + 1 - len(self._known), len(self._untried_below())
         unchecked = (
             f" Assumption: none of the {below} untried smaller sizes meets the"
@@ -296,7 +304,7 @@ class MixSearch:
         return self._ends
 
     def _most_affordable(self, size: Size, type_index: int) -> Size:
-        """Return the mix with as many nodes of a type as budget and range allow."""
+        """Return a mix with its count of one type raised as far as budget and range allow."""
         grown = (
             (*size[:type_index], count, *size[type_index + 1 :])
             for count in range(self._high[type_index], size[type_index], -1)
@@ -305,7 +313,7 @@ class MixSearch:
 
     @property
     def next_sizes(self) -> tuple[Size, ...]:
-        """Next mix to simulate on the boundary."""
+        """Next mix to simulate within the budget, as a tuple of at most one; empty = finished."""
         first, second = self._low[0], self._high[1]
         while first <= self._high[0] and second >= self._low[1]:
             if self.price((first, second)) > self._budget:
@@ -330,7 +338,7 @@ class MixSearch:
 
     @property
     def assumed(self) -> str:
-        """Assumption behind the answer, as one sentence."""
+        """The assumption behind the answer and the number of tried mixes, as one sentence."""
         mixes = (self._high[0] - self._low[0] + 1) * (self._high[1] - self._low[1] + 1)
         return (
             f"Assumption: more nodes of either type never do worse; {len(self._known)} of"

@@ -244,7 +244,7 @@ class Study(Document):
 def labels(specs: Sequence[Spec]) -> tuple[str, ...]:
     """Return short file-safe names of policies with their distinctive parameters.
 
-    Equal policies get a number.
+    Equal names get " +2", " +3", ...
     """
     unique_labels: list[str] = []
     for spec in specs:
@@ -279,7 +279,10 @@ def titles(specs: Sequence[Spec], names: Sequence[str] = ()) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _titles(specs: tuple[Spec, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the titles of policies (cached)."""
+    """Return unique titles: own name, or policy and distinctive parameters; cached.
+
+    Equal titles get " #2", " #3", ...
+    """
     unique_titles: list[str] = []
     for spec, name in zip(specs, names, strict=True):
         params = [
@@ -383,7 +386,10 @@ def preferred_slot(policy: str) -> int:
 
 
 def _free_slot(preferred: int, slots: Sequence[int], baseline: int) -> int:
-    """Return the preferred slot if free, else the next free or least shared slot."""
+    """Return the slot that fewest policies share, the preferred one or the next after it.
+
+    The slot of the baseline counts only in a tie.
+    """
     drawn = [slot for at, slot in enumerate(slots) if at != baseline]
     order = [(preferred + step - 1) % SLOTS + 1 for step in range(SLOTS)]
     return min(order, key=lambda slot: (drawn.count(slot), slot in slots))

@@ -101,7 +101,8 @@ class Axis:
     def over(cls, path: str, low: float, high: float, steps: int, *, log: bool = False) -> Axis:
         """Return an axis with equally spaced values of a range, on a linear or log scale.
 
-        Values are whole numbers if both ends are whole and all steps can be.
+        Values are whole numbers if both ends are whole and all steps can be. Raises ParameterError
+        if the range is empty or has fewer than two steps.
         """
         if not (
             2 <= steps <= MAX_CELLS
@@ -254,7 +255,7 @@ class Sweep(Document):
 
     @cached_property
     def _points(self) -> tuple[SweepPoint, ...]:
-        """Points of the grid, or distinct random points (cached)."""
+        """Points of the grid, or up to `draw` distinct random points; cached."""
         if not self.draw:
             return tuple(
                 SweepPoint(values)
@@ -274,7 +275,7 @@ class Sweep(Document):
         return tuple(points.values())
 
     def study_at(self, point: SweepPoint) -> Study:
-        """Return the study at a point.
+        """Return the study with the values of a point set.
 
         Raises
         ------
@@ -288,11 +289,9 @@ class Sweep(Document):
         return Study.from_json(with_settings(self.study.to_json(), changes, "The axis"))
 
     def cells(self) -> Iterator[tuple[Cell, Scenario | TrainyardError]]:
-        """Yield the runs, ordered by repeat, so that complete curves appear early.
+        """Yield (cell, scenario) of every run, by repeat, so that complete curves appear early.
 
         An invalid point yields its error in place of its scenarios.
-
-        A point whose values cannot be used has the error in place of its scenarios.
         """
         studies: list[Study | TrainyardError] = []
         for point in self.points():
@@ -394,7 +393,10 @@ def _cell_scenario(study: Study, policy: int, repeat: int) -> Scenario:
 
 
 def _draw_value(axis: Axis, rng: np.random.Generator) -> Any:
-    """Return a random value of an axis, from its range or its values."""
+    """Return a random value of an axis: uniform (or log-uniform) in its range, or one value.
+
+    Whole if ends and values are.
+    """
     if axis.low is None or axis.high is None:
         return axis.values[int(rng.integers(len(axis.values)))]
     is_whole = (
@@ -419,6 +421,7 @@ def _setting_text(value: Any) -> str:
 
 
 def _parse_value(text: str) -> Any:
+    """Return a text as a JSON value, or as text if it is not JSON."""
     try:
         return json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):

@@ -19,7 +19,7 @@ def file_stems(folder: Path) -> tuple[str, ...]:
 
 
 def find_file(description: str, name: str, folder: Path) -> Path:
-    """Return the TOML file with a name; raise a ParameterError that lists the names."""
+    """Return the path of the TOML file with a name; else raise ParameterError with all names."""
     if name not in (names := file_stems(folder)):
         raise ParameterError(f"There is no {description} '{name}'. There are: {', '.join(names)}.")
     return folder / f"{name}.toml"

@@ -93,7 +93,7 @@ def with_needed_estimator(study: Study, chosen: Sequence[Lever]) -> Study:
 
 
 def row_name(study: Study, group_index: int) -> str:
-    """Return the name of a node group for users."""
+    """Return the name of a node group for users: its own, its GPU type, or CPU."""
     group = study.base.cluster.groups[group_index]
     return group.name or gpu_type(group.gpu_type) or "CPU"
 
@@ -192,7 +192,10 @@ def _policy_levers(study: Study) -> Iterator[Lever]:
 def _param_levers(
     path: str, owner: str, params: Sequence[ParamInfo], values: Mapping[str, Any]
 ) -> Iterator[Lever]:
-    """Yield the numeric parameters of a policy or model as levers."""
+    """Yield the numeric parameters of a policy or model with a range as levers.
+
+    `path` and `owner` are the beginnings of path and title; `values` the set parameters.
+    """
     for info in params:
         if info.kind in ("int", "float"):
             now = float(values.get(info.name, info.default))
@@ -210,7 +213,10 @@ def _param_levers(
 
 
 def _suggested_range(info: ParamInfo, now: float) -> tuple[float, float]:
-    """Return a range around the current value, within the bounds of a parameter."""
+    """Return half to twice the current value, or a usual range, within a parameter's bounds.
+
+    The usual range applies to 0 and to infinite values. Ends are whole for int parameters.
+    """
     least = -math.inf if info.low is None else info.low
     most = math.inf if info.high is None else info.high
     on = 0 < now < math.inf

@@ -134,12 +134,15 @@ class PlanRun(ScenarioBatch):
         return tuple(dict.fromkeys(key for seeker in self._searches for key in seeker.keys.copy()))
 
     def _look_up(self) -> None:
-        """Load stored results of all policies."""
+        """Plan the next runs of all policies, and load those with stored results."""
         for seeker in self._searches:
             seeker.look_up(self.store)
 
     def _next_runs(self) -> Iterator[tuple[str, Scenario]]:
-        """Yield the runs to make next, most decisive first, each once."""
+        """Yield the runs to make next, most decisive first, each once.
+
+        Loads stored results first, and announces the run keys.
+        """
         self._look_up()
         self._shelve_keys()
         for key, scenario in [run for seeker in self._searches for run in seeker.next_runs()]:
@@ -221,7 +224,7 @@ class _PolicySearch:
         return not self._sizes()
 
     def look_up(self, store: Store) -> None:
-        """Plan the runs of the next sizes, and load their stored results."""
+        """Plan the runs of the next sizes and load their stored results, as far as these lead."""
         while fresh := [size for size in self._sizes() if size not in self._runs]:
             for size in fresh:
                 self._runs[size] = self._plan_runs(size, store)
@@ -235,7 +238,7 @@ class _PolicySearch:
                 break
 
     def _plan_runs(self, size: Size, store: Store) -> list[tuple[str, Scenario]]:
-        """Return keys and scenarios of a size, [] if the policy cannot run on it."""
+        """Return keys and scenarios of a size; [] with the reason noted if it cannot run."""
         try:
             planned = [
                 (scenario_key(scenario, store), scenario)
@@ -258,7 +261,7 @@ class _PolicySearch:
         ]
 
     def _sizes(self) -> list[Size]:
-        """Return the sizes to try: the largest ones, then proposals of the search."""
+        """Return the sizes without a reading: the largest first, then proposals of the search."""
         if first := [size for size in self._search.largest if size not in self.readings]:
             return first
         return [size for size in self._search.next_sizes if size not in self.readings]
@@ -272,7 +275,10 @@ class _PolicySearch:
                     self._evaluate_size(size)
 
     def _evaluate_size(self, size: Size) -> None:
-        """Compute the reading of a size once all its runs have ended."""
+        """Compute the reading of a size once all its runs have ended, and tell the search.
+
+        Sizes that complete fewer jobs than another then count as missing the target.
+        """
         outcomes = [self._outcomes.get(key) for key, _ in self._runs[size]]
         if None in outcomes:
             return
@@ -298,7 +304,10 @@ class _PolicySearch:
         )
 
     def _reading(self, size: Size, numbers: Sequence[Mapping[str, Any]], failed: str) -> Reading:
-        """Return the reading of a size from the numbers of its repeats."""
+        """Return the reading of a size from the numbers of its repeats.
+
+        It meets the target only if no size seen before completes more jobs. A failure gives NaN.
+        """
         if failed or not numbers:
             return Reading(size, math.nan, math.nan, math.nan, 0.0, False, failed)
         values = np.array(
@@ -328,7 +337,7 @@ class _PolicySearch:
         )
 
     def answer(self) -> PolicyAnswer:
-        """Return the answer so far."""
+        """Return the answer so far: size, price, nearest miss, runs, assumption and failures."""
         size = self._search.answer
         with_values = [one for one in self.readings.copy().values() if one.value == one.value]
         nearest = None

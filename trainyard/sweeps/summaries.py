@@ -79,7 +79,7 @@ def without_replays(study: Study, store: Store) -> tuple[Study | None, dict[str,
 
 
 def suggest_policy(study: Study, store: Store) -> tuple[Spec, str] | None:
-    """Return a policy to add to the study, with its title; common policies first.
+    """Return a policy to add to the study, with its title: of `FIRST_POLICIES` the last first.
 
     None if no other policy can run.
     """
@@ -157,7 +157,7 @@ def fixed_nodes_text(question: SizeQuestion) -> str:
 
 
 def savings_text(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
-    """Return the needs of the cheapest policy and the baseline, and the savings; "" if none."""
+    """Return what the cheapest policy and the baseline need, and the savings; "" = no answer."""
     answered = [answer for answer in answers if answer.size is not None]
     if not answered:
         return ""
@@ -188,7 +188,7 @@ def _need_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
 
 
 def missed_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return how close a policy came that meets the target at no size."""
+    """Return the sentence on a policy that meets the target at no size, with its nearest miss."""
     within = (
         ""
         if math.isinf(question.budget_per_h)
@@ -258,7 +258,7 @@ def parse_limit(metric: str, text: str) -> float:
 
 
 def round_target(question: SizeQuestion, value: float) -> tuple[float, str]:
-    """Return a rounded target that a value meets, and its text."""
+    """Return the target nearest to a value that it meets, in two digits, and its text."""
     unit = COLUMNS[question.metric].unit
     step = next(
         (one for one in sorted(_SCALES[unit].values(), reverse=True) if abs(value) >= 2 * one),
@@ -278,7 +278,7 @@ def round_target(question: SizeQuestion, value: float) -> tuple[float, str]:
 
 
 def double_range(question: SizeQuestion) -> SizeQuestion:
-    """Return the question with twice the range, searched wholly."""
+    """Return the question with twice the upper ends, to be searched without a first size."""
     high = tuple(max(2 * high, high + 1) for high in question.high)
     return replace(question, high=high, begin=0)
 

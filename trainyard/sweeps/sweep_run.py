@@ -31,7 +31,7 @@ class SweepRun(ScenarioBatch):
 
     Attributes
     ----------
-    known : int
+    stored_runs : int
         Number of runs stored before.
     """
 
@@ -64,7 +64,7 @@ class SweepRun(ScenarioBatch):
 
     @property
     def failed(self) -> Mapping[Cell, FailedRun]:
-        """Runs without numbers."""
+        """Runs without numbers, including those with invalid settings -> their failure."""
         lost = {
             key: outcome
             for key, outcome in self._outcomes.copy().items()
@@ -81,7 +81,10 @@ class SweepRun(ScenarioBatch):
         return tuple(dict.fromkeys(self._keys.values()))
 
     def _look_up(self) -> None:
-        """Determine scenario and key of every run, and load stored numbers."""
+        """Determine scenario and key of every run once, and load stored numbers.
+
+        Invalid settings become failed runs. Raises ParameterError if no run is possible.
+        """
         if self._planned:
             return
         keys, invalid, scenarios = dict[Cell, str](), dict[Cell, FailedRun](), dict[str, Scenario]()

@@ -123,7 +123,7 @@ def verdict(
 
 
 def repeats_are_equal(table: pd.DataFrame, metric: str) -> bool:
-    """Return True if a metric is equal in all repeats, so that it has no random spread.
+    """Return True if a metric is equal in all runs of each point and policy.
 
     False below two repeats.
     """
@@ -134,9 +134,10 @@ def repeats_are_equal(table: pd.DataFrame, metric: str) -> bool:
 
 
 def _is_ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
-    """Return True if values are better than others, repeat by repeat.
+    """Return True if the first values are better on average, beyond chance between repeats.
 
-    With too few repeats for an interval, the mean decides.
+    Beyond chance = the interval of the paired gain excludes 0. With too few repeats for an
+    interval, the mean decides.
     """
     gain = second - first if lower else first - second
     if not len(gain):
@@ -146,7 +147,7 @@ def _is_ahead(first: Floats, second: Floats, *, lower: bool) -> bool:
 
 
 def _pair_values(group: pd.DataFrame, base: pd.DataFrame, metric: str) -> tuple[Floats, Floats]:
-    """Return the values of two policies in their common repeats of each point."""
+    """Return the values of two policies in common repeats of each point, both finite."""
     if metric not in group or metric not in base:
         return np.zeros(0), np.zeros(0)
     both = group.merge(
@@ -158,7 +159,7 @@ def _pair_values(group: pd.DataFrame, base: pd.DataFrame, metric: str) -> tuple[
 
 
 def _group_runs(table: pd.DataFrame, sweep: Sweep) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Yield (axis values and policy, its runs)."""
+    """Yield point, axis values and policy as a dict, with the rows of their runs."""
     paths = [axis.path for axis in sweep.axes]
     for (point, policy), group in table.groupby(["point", "policy"], sort=False):
         yield (
@@ -185,6 +186,7 @@ def _curve_columns(sweep: Sweep) -> list[str]:
 
 
 def _count_runs(group: pd.DataFrame) -> dict[str, int]:
+    """Return the number of runs with numbers, and of failed ones."""
     failed = int((group["error"] != "").sum())
     return {"runs": len(group) - failed, "failed": failed}
 
@@ -217,7 +219,10 @@ def _column_values(group: pd.DataFrame, metric: str) -> Floats:
 
 
 def _mean_with_interval(values: Floats, base: Floats | None = None) -> dict[str, float]:
-    """Return a mean, or a ratio of means minus 1, with its interval."""
+    """Return "value", "low" and "high" of a mean, or of a ratio of means minus 1.
+
+    NaN without values, if the base is 0, or for bounds with few repeats.
+    """
     if not len(values) or (base is not None and base.mean() == 0):
         return {"value": np.nan, "low": np.nan, "high": np.nan}
     low, high = bootstrap_interval(values, base) or (np.nan, np.nan)

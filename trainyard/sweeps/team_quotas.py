@@ -72,7 +72,7 @@ class QuotaPlan:
 
     @property
     def table(self) -> str:
-        """The quotas in the syntax of the policy quota."""
+        """The quotas in the syntax of the policy quota; the whole cluster if none is enough."""
         rows = [Quota(need.team, float(need.quota or self.gpus)) for need in self.needs]
         return write_quotas(rows)
 
@@ -182,7 +182,10 @@ def plan_quotas(
 def _wait_p95_s(
     scenario: Scenario, trace: Trace, rows: list[Quota], column: str
 ) -> dict[str, float]:
-    """Return the 95th percentile of each team's waits; inf = some jobs never start."""
+    """Return team -> 95th percentile of waits in one run under hard quotas, in seconds.
+
+    inf if jobs up to this rank never start; 0 for a team without jobs that can run.
+    """
     spec = hard_quotas(scenario.allocator, write_quotas(rows), column)
     jobs = run(replace(scenario, allocator=spec), trace=trace).jobs
     wait_s = (jobs["first_start_s"] - jobs["submit_s"]).fillna(np.inf).to_numpy(np.float64)

@@ -110,7 +110,7 @@ class RepeatSpread:
 
 
 def summarize_repeats(repeats: Sequence[Measures]) -> RepeatSpread:
-    """Return mean and range of each error over repeats."""
+    """Return mean, minimum and maximum of each error over repeats, without NaN."""
     table = np.array([[getattr(one, name) for name in NAMES] for one in repeats])
     columns = [column[np.isfinite(column)] for column in table.T]
 
@@ -123,7 +123,10 @@ def summarize_repeats(repeats: Sequence[Measures]) -> RepeatSpread:
 
 
 def repeat_floor(waits: Sequence[Floats], chosen: Mask) -> Measures | None:
-    """Return the mean error between consecutive repeats; None for a single repeat."""
+    """Return mean errors between consecutive repeats on `chosen` jobs; None for one repeat.
+
+    Each repeat is the truth of the next. Biases are absolute values.
+    """
     pairs = [measure(other[chosen], one[chosen]) for one, other in pairwise(waits)]
     # The order of two repeats is arbitrary, so their bias has no sign.
     pairs = [replace(one, bias_s=abs(one.bias_s), bias=abs(one.bias)) for one in pairs]
@@ -134,6 +137,7 @@ def last_week_medians(record: RecordedJobs) -> Floats:
     """Return per job the median wait of jobs started in the week before its submission.
 
     The median is updated at each full hour; it predicts waits from the recording alone.
+    NaN = no job was started in that week.
     """
     order = np.flatnonzero(record.started)
     order = order[np.argsort(record.start_s[order], kind="stable")]
@@ -153,7 +157,7 @@ def binned_medians(record: RecordedJobs, waits: Sequence[Floats], chosen: Mask) 
 
     Parameters
     ----------
-    record : Record
+    record : RecordedJobs
         The recorded jobs.
     waits : sequence of array
         Simulated waits, one array per repeat.

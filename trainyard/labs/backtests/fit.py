@@ -94,7 +94,9 @@ class Fit:
 def knobs(
     trace: Trace, scenario: Scenario, proposals: Sequence[Proposal], used: Sequence[str]
 ) -> tuple[Knob, ...]:
-    """Return the open settings of a policy on a recording.
+    """Return the settings to fit: policy choices, half-life, time limit, unused proposals.
+
+    Only settings that the innermost policy has; proposals that limit owners come first.
 
     Parameters
     ----------
@@ -132,7 +134,10 @@ def knobs(
 
 
 def _combined_choices(policy: Spec) -> Iterator[Knob]:
-    """Yield one setting with all combinations of a policy's parameters in `_CHOSEN`."""
+    """Yield one setting with all other combinations of a policy's parameters in `_CHOSEN`.
+
+    Nothing if the policy has none of them.
+    """
     params = [
         one for one in catalog.allocator(policy).params if one.name in _CHOSEN and one.choices
     ]
@@ -152,7 +157,7 @@ def _combined_choices(policy: Spec) -> Iterator[Knob]:
 
 
 def _parameter_option(values: Mapping[str, Any], text: str) -> Option:
-    """Return an option that sets parameters of the policy."""
+    """Return the option with this label that sets parameters of the policy to `values`."""
 
     def make(scenario: Scenario) -> Scenario:
         return replace(scenario, allocator=with_values(scenario.allocator, values))
@@ -185,7 +190,9 @@ def descend(begin: Scenario, settings: Sequence[Knob], measured: Measured) -> Fi
     -----
     Coordinate descent in one pass: each setting is decided with the winners of the earlier ones. A
     value wins by more than `CERTAIN` standard errors of the difference of the two means. The result
-    depends only on `measured`, so a reopened backtest gives the same fit.
+    depends only on `measured`, so a reopened backtest gives the same fit. If `measured` lacks runs
+    of a setting, the fit stops there with these scenarios as `Fit.wanted`. Settings that would need
+    more than `MAX_RUNS` runs in all are skipped.
     """
     first = measured(begin)
     if not first:
@@ -218,7 +225,7 @@ def descend(begin: Scenario, settings: Sequence[Knob], measured: Measured) -> Fi
 
 
 def _objective(repeats: Sequence[Measures]) -> tuple[float, float]:
-    """Return mean and deviation over repeats of error plus absolute bias."""
+    """Return mean and standard deviation over repeats of median error plus absolute bias."""
     values = [one.error_s + abs(one.bias_s) for one in repeats]
     mean_s = float(np.mean(values))
     # All values are infinite if the policy cannot run.

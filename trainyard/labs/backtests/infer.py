@@ -56,6 +56,8 @@ _SPECIAL_REQUESTS: Final = (
 def proposals(trace: Trace, scenario: Scenario) -> tuple[Proposal, ...]:
     """Return the proposals that a recording supports.
 
+    Hidden load, missing capacity, maintenance, drained nodes, limits of owners, time limit.
+
     Parameters
     ----------
     trace : Trace
@@ -142,7 +144,11 @@ def unused_room(record: RecordedJobs, trace: Trace, cluster: Cluster) -> UnusedR
 def _has_special_request(
     trace: Trace, cluster: Cluster, record: RecordedJobs, sizes: Floats
 ) -> Mask:
-    """Return the mask of jobs with requests other than an amount of GPUs or cores."""
+    """Return the mask of jobs with requests beyond an amount of GPUs or cores.
+
+    Features, GPU types, task layouts, GPUs in a recording of cores, or more memory than the share
+    of these GPUs or cores.
+    """
     several = len({one.gpu_type for one in cluster.nodes if one.gpus}) > 1
     has_request = np.zeros(len(trace), np.bool_)
     for column in (*_SPECIAL_REQUESTS, *(("gpu_type", "gpu_types_allowed") if several else ())):
@@ -207,7 +213,10 @@ def _sweep_unused(
 
 
 def _free_for_smallest(part: _PartitionFacts, gone: set[int], held: Sequence[float]) -> float:
-    """Return the free amount of a partition if its smallest waiting job fits, else 0."""
+    """Return the free amount of a partition if its smallest waiting job fits, else 0.
+
+    Removes jobs in `gone` from the top of the heap of waiting jobs.
+    """
     while part.waiting and part.waiting[0][1] in gone:
         heappop(part.waiting)
     if not part.waiting:
@@ -223,7 +232,11 @@ def _free_for_smallest(part: _PartitionFacts, gone: set[int], held: Sequence[flo
 def _propose_hidden_load(
     idle: UnusedRoom, record: RecordedJobs, cluster: Cluster
 ) -> Proposal | None:
-    """Propose that other users hold the nodes that were free while a fitting job waited."""
+    """Propose to take away nodes that stayed free while a job waited that would fit.
+
+    Takes away the last nodes, up to the median free amount. None if this was less than `SHARE` of
+    the time with waiting jobs.
+    """
     if idle.share < SHARE:
         return None
     lengths = idle.to_s - idle.from_s
@@ -250,7 +263,11 @@ def _propose_hidden_load(
 def _propose_less_capacity(
     idle: UnusedRoom, record: RecordedJobs, cluster: Cluster, clock: RunClock
 ) -> Proposal | None:
-    """Propose fewer nodes for half days with low peak use and waiting jobs."""
+    """Propose fewer nodes for half days with low peak use and waiting jobs.
+
+    Takes away the last nodes in these half days. None without such half days, or if fitting jobs
+    waited for less than `SHARE` of the time.
+    """
     if idle.share < SHARE:
         return None
     total = capacity(cluster, record.unit)
@@ -291,7 +308,10 @@ def _propose_less_capacity(
 def _propose_maintenance(
     record: RecordedJobs, cluster: Cluster, clock: RunClock
 ) -> Proposal | None:
-    """Propose an outage of all nodes for gaps without a start while jobs waited."""
+    """Propose an outage of all nodes for gaps without a start while jobs waited.
+
+    Gaps during which other jobs ran on are named without an outage. None without any gap.
+    """
     start_s = np.sort(record.start_s[record.started])
     gaps = np.diff(start_s)
     if len(gaps) < MIN_CASES:
@@ -334,7 +354,10 @@ def _propose_maintenance(
 def _propose_drained_nodes(
     record: RecordedJobs, trace: Trace, cluster: Cluster, clock: RunClock
 ) -> Proposal | None:
-    """Propose downtime of nodes that ran no job while fitting jobs waited."""
+    """Propose downtime of nodes that ran no job while fitting jobs waited.
+
+    None without node lists in the trace, or without such a node.
+    """
     if not trace.has("node_list"):
         return None
     places = {node.name: at for at, node in enumerate(cluster.nodes)}
@@ -400,7 +423,10 @@ def _sizes(record: RecordedJobs, cluster: Cluster) -> Floats:
 
 
 def _last_nodes(cluster: Cluster, unit: str, amount: float) -> tuple[int, ...]:
-    """Return the last nodes of a cluster that hold at most an amount together, never all."""
+    """Return indices of nodes, from the last, that hold at most `amount` together; never 0.
+
+    Node 0 always stays, and a node that is too large is skipped. Ascending.
+    """
     nodes, remaining = [], amount
     for at in reversed(range(1, len(cluster.nodes))):
         node = cluster.nodes[at]

@@ -32,7 +32,11 @@ _ROUND_H: Final = (0.5, 1, 2, 4, 6, 8, 12, 24, 36, 48, 72, 96, 120, 168, 336, 72
 
 
 def propose_limits(record: RecordedJobs, trace: Trace, cluster: Cluster) -> list[Proposal]:
-    """Propose limits for users, accounts and QOS that never rose above a plateau."""
+    """Propose limits for users, accounts and QOS that never rose above a plateau.
+
+    At most one proposal per column, over its 50 most frequent names; it applies hard quotas unless
+    a name cannot be written in their table.
+    """
     total = capacity(cluster, record.unit)
     if not np.isfinite(total):
         return []
@@ -77,9 +81,9 @@ def propose_limits(record: RecordedJobs, trace: Trace, cluster: Cluster) -> list
 
 
 def _quota_table(most: Mapping[str, float], names: Iterable[str], total: float) -> str:
-    """Return the plateaus as a table of hard quotas; "" if a name cannot be written.
+    """Return hard quotas as a table: the plateau of each name; "" if a name cannot be written.
 
-    All others get the whole cluster.
+    Names without a plateau get the whole cluster.
     """
     rows = tuple(Quota(name, most.get(name, total)) for name in names)
     table = write_quotas(rows)
@@ -92,7 +96,11 @@ def _quota_table(most: Mapping[str, float], names: Iterable[str], total: float) 
 def _plateau(
     record: RecordedJobs, mine: Mask, whole: tuple[Floats, Floats], total: float
 ) -> tuple[float, float] | None:
-    """Return the peak use of one owner and its share of time, if it was limited; else None."""
+    """Return (peak use, share of time at it) of one owner if it was limited; else None.
+
+    Limited = at the peak with waiting jobs and free capacity for at least `SHARE` of the time, and
+    the peak well below `total`.
+    """
     chosen = record.started & mine & (record.size > 0)
     waited = chosen & (record.start_s > record.submit_s)
     if not waited.any():
@@ -122,7 +130,10 @@ def _plateau(
 
 
 def propose_time_limit(record: RecordedJobs, trace: Trace, scenario: Scenario) -> Proposal | None:
-    """Propose a default time limit: the first round one above 99 % of the run times."""
+    """Propose a default time limit: the first round one above 99 % of the run times.
+
+    None if the policy has no default limit, every job states a limit, or nothing would change.
+    """
     usual_h = parameter_value(scenario.allocator, LIMIT)
     if usual_h is None:
         return None

@@ -64,7 +64,7 @@ class Proposal:
         return bool(self.changes or self.values or self.quotas)
 
     def apply_to(self, scenario: Scenario) -> Scenario:
-        """Return a scenario with the proposal applied."""
+        """Return a scenario with the node changes, policy parameters and quotas of the proposal."""
         cluster = scenario.cluster
         allocator = with_values(scenario.allocator, self.values)
         if self.quotas:
@@ -77,7 +77,7 @@ class Proposal:
 
 
 def halve_proposal(one: Proposal) -> Proposal:
-    """Return a proposal with half of its absent nodes."""
+    """Return a proposal that takes away half of the nodes, with "-half" added to its id."""
     changes = tuple(
         replace(change, nodes=change.nodes[: max(len(change.nodes) // 2, 1)])
         for change in one.changes

@@ -100,7 +100,7 @@ class RecordedJobs:
 
     @property
     def opens_s(self) -> float:
-        """Start of the recording: the first job end in it; 0 = it starts nearly empty.
+        """Start of the recording: the first job end; 0 if fewer than `_LOADED` jobs run then.
 
         An export of a time window holds the jobs that ended later.
         """
@@ -130,12 +130,12 @@ class Split:
     end_s: float
 
     def judged_mask(self, record: RecordedJobs) -> Mask:
-        """Return the mask of judged jobs."""
+        """Return the mask of judged jobs: started, submitted in the judged part after warm-up."""
         since_s = max(self.judge_s, self.warm_s)
         return np.asarray(record.started & (record.submit_s >= since_s))
 
     def fitted_mask(self, record: RecordedJobs) -> Mask:
-        """Return the mask of fitted jobs."""
+        """Return the mask of fitted jobs: started, submitted between warm-up and judged part."""
         at_s = record.submit_s
         return np.asarray(record.started & (at_s >= self.warm_s) & (at_s < self.judge_s))
 
@@ -156,7 +156,7 @@ def split_record(
 
     Parameters
     ----------
-    record : Record
+    record : RecordedJobs
         The recorded jobs.
     half_life_s : float, seconds
         Half-life of the usage that the policy remembers; 0 = none.
@@ -236,7 +236,10 @@ def capacity(cluster: Cluster, unit: str) -> float:
 
 
 def _overuse_sentence(record: RecordedJobs, trace: Trace, cluster: Cluster) -> str:
-    """Return the sentence on use above the cluster's capacity; "" = none."""
+    """Return the sentence on recorded use above the cluster's capacity; "" = none.
+
+    Checks GPUs, then cores, in service at that instant; short excesses are tolerated.
+    """
     for unit, sizes in (("GPUs", trace.numbers("num_gpus")), ("cores", trace.numbers("cpus", 0.0))):
         total = capacity(cluster, unit)
         is_counted = record.started & (sizes > 0)
@@ -266,7 +269,7 @@ def _overuse_sentence(record: RecordedJobs, trace: Trace, cluster: Cluster) -> s
 
 
 def job_groups(record: RecordedJobs, chosen: Mask) -> list[tuple[str, str, Mask]]:
-    """Return (kind, name, mask) of jobs by partition and by size.
+    """Return (kind, name, mask) of `chosen` jobs, by partition and by size.
 
     Kinds with a single group are left out.
     """

@@ -76,7 +76,7 @@ class FitReport:
         Candidates tried so far.
     begin, scenario : Scenario
         The given and the chosen settings.
-    fitted, judged : Spread or None
+    fitted, judged : RepeatSpread or None
         Errors of the chosen settings on the two parts; None while the fit runs.
     past : Past or None
         Verdict on the chosen settings.
@@ -96,7 +96,7 @@ class FitReport:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Policy parameters changed by the fit."""
+        """Policy parameters changed by the fit, with their new values."""
         before = self.begin.allocator.values
         after = self.scenario.allocator.values
         return {name: value for name, value in after.items() if before.get(name) != value}
@@ -112,7 +112,10 @@ class FitReport:
 
     @property
     def sentence(self) -> str:
-        """The result of the fit as a sentence."""
+        """The fitted settings and their errors, or why the given settings stay, in one sentence.
+
+        Errors on the fitted and the judged part. While the fit runs, the number of settings tried.
+        """
         if self.fitted is None or self.judged is None:
             return f"{plural(max(len(self.steps) - 1, 0), 'setting')} tried so far."
         if not self.chosen:
@@ -148,7 +151,7 @@ class BacktestReport:
         Jobs before this time are kept as recorded; 0 = the recording starts empty.
     repeats : int
         Number of runs with different seeds; 1 = seeds change nothing, or one was requested.
-    judged, fitted : Spread or None
+    judged, fitted : RepeatSpread or None
         Errors on the two parts.
     floor : Measures or None
         Error between two repeats; None = the policy is deterministic.
@@ -158,7 +161,7 @@ class BacktestReport:
         `kind` ("Partition", "Size"), `name`, `jobs`, `recorded_s` (mean wait), and `bias_s`,
         `error_s`, `p90_s`, `within`, `explained` of the judged part.
     medians : DataFrame
-        See `trainyard.labs.backtests.figures.medians`, of all jobs after the warm-up.
+        See `trainyard.labs.backtests.figures.binned_medians`, of all jobs after the warm-up.
     use : DataFrame
         `from_s`, `to_s`, `recorded`, `simulated`: mean use by jobs with a recorded start, in
         `unit`.
@@ -192,7 +195,7 @@ class BacktestReport:
 
     @property
     def headline(self) -> str:
-        """The verdict as a sentence, or why there is none."""
+        """The verdict as a sentence, with the first fault of the record, or why there is none."""
         if self.past is None:
             return f"This record cannot be checked against. {self.faults[0]}"
         if self.faults:
@@ -205,7 +208,7 @@ class BacktestReport:
         return self.past is not None and self.past.comparable and not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; unknown values are null."""
+        """Return the report as plain values, ready for JSON; unknown values are null."""
 
         def rows(frame: pd.DataFrame | None) -> list[dict[Any, Any]] | None:
             """Return the rows of a frame as plain values."""
@@ -279,7 +282,7 @@ class Ground:
 
     Parameters
     ----------
-    record, parts : Record, Split
+    record, parts : RecordedJobs, Split
         The recorded jobs and their split.
     short : float
         Share of recorded waiting time with too few free GPUs, see
@@ -311,7 +314,7 @@ def build_report(
     rivals: Mapping[str, Simulated],
     remarks: tuple[str, ...] = (),
 ) -> BacktestReport:
-    """Return the report on simulated starts.
+    """Return verdict, errors and rivals from the simulated starts, without proposals and fit.
 
     Parameters
     ----------
@@ -381,7 +384,7 @@ def build_report(
 
 
 def _group_errors(ground: Ground, waits: Sequence[Floats], chosen: Mask) -> pd.DataFrame:
-    """Return the errors by partition and by size."""
+    """Return jobs, mean recorded wait and errors (means over repeats) by partition and size."""
     names = ("bias_s", "error_s", "p90_s", "within", "explained")
     rows = []
     for kind, name, members in job_groups(ground.record, chosen):
@@ -399,7 +402,7 @@ def _group_errors(ground: Ground, waits: Sequence[Floats], chosen: Mask) -> pd.D
 
 
 def _binned_use(record: RecordedJobs, run: Simulated, parts: Split) -> pd.DataFrame:
-    """Return mean recorded and simulated use over time, in bins."""
+    """Return mean use per time bin, recorded and in one run, from the warm-up's end."""
     first_s, last_s = min(parts.warm_s, parts.judge_s), parts.end_s
     step_s = next(
         (step for step in _STEPS_S if (last_s - first_s) / step <= _MAX_BINS), _STEPS_S[-1]

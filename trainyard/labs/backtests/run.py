@@ -90,7 +90,7 @@ class BacktestRun(ScenarioBatch):
 
     @property
     def most(self) -> int:
-        """Maximum number of runs."""
+        """Maximum number of runs: repeats, reference policies, proposals and fit."""
         proposal_count = (
             len(self._untested_proposals) if self._ground is not None else MAX_PROPOSALS
         )
@@ -117,7 +117,7 @@ class BacktestRun(ScenarioBatch):
         return tuple(dict.fromkeys(self._keys.values()))
 
     def _look_up(self) -> None:
-        """Take all stored results that the backtest needs next."""
+        """Open the recording once, and take stored results until the next one is not stored."""
         if self._all:
             return
         if self._ground is None:
@@ -131,7 +131,10 @@ class BacktestRun(ScenarioBatch):
                 return
 
     def _open(self) -> None:
-        """Read and check the recording, and infer its proposals."""
+        """Read and check the recording, and infer its proposals.
+
+        If it cannot be judged, the report says why and the backtest is complete.
+        """
         check, cluster = self.check, self.check.scenario.cluster
         trace = load_trace(check.scenario.trace, self.store)
         fault_sentences = record_faults(trace, cluster)
@@ -149,7 +152,10 @@ class BacktestRun(ScenarioBatch):
         self._report, self._all = report.refusal_report(self.title, fault_sentences), True
 
     def _infer_proposals(self, trace: Trace) -> None:
-        """Infer the proposals, apply the chosen ones, and set up the fit."""
+        """Infer the proposals, apply the chosen ones, and set up the fit.
+
+        Raises ParameterError if a chosen proposal does not exist or cannot be simulated.
+        """
         self._proposals = infer.proposals(trace, self.check.scenario)
         by_id = {one.id: one for one in self._proposals if one.applicable}
         self._base = self.check.scenario
@@ -164,7 +170,10 @@ class BacktestRun(ScenarioBatch):
             self._knobs = fit.knobs(trace, self._base, self._proposals, self.check.use)
 
     def _next(self) -> list[Scenario]:
-        """Update the report and return the scenarios to run next; empty when complete."""
+        """Update the report and return the scenarios to run next; empty when complete.
+
+        Two repeats and the reference policies come first; further repeats run only if these differ.
+        """
         ground = self._ground
         if ground is None or self._all:
             return []
@@ -184,7 +193,10 @@ class BacktestRun(ScenarioBatch):
         return self._more(ground, judged, repeats)
 
     def _more(self, ground: Ground, judged: BacktestReport, repeats: int) -> list[Scenario]:
-        """Return the missing runs of proposals and fit; update the report."""
+        """Add proposals and fit to the report; return the runs that they still need.
+
+        The backtest is complete if none is needed.
+        """
         runs_by_proposal = {
             one.id: self._turns(one.apply_to(self._base), 1) for one in self._untested_proposals
         }
@@ -211,7 +223,7 @@ class BacktestRun(ScenarioBatch):
         return missing
 
     def _advance_fit(self, ground: Ground, repeats: int) -> tuple[FitReport, list[Scenario]]:
-        """Return the state of the fit and the runs that it needs to continue."""
+        """Return the fit so far and the runs that it needs to continue; empty when complete."""
         few = min(repeats, fit.MAX_REPEATS)
         part = ground.parts.fitted_mask(ground.record)
         if not part.any():
@@ -221,6 +233,10 @@ class BacktestRun(ScenarioBatch):
             )
 
         def measure_repeats(scenario: Scenario) -> list[Measures]:
+            """Return the errors of each repeat on the fitted part; empty while a run is missing.
+
+            Infinite errors if a run failed.
+            """
             turns = self._turns(scenario, few)
             if self._missing(turns):
                 return []
@@ -247,7 +263,10 @@ class BacktestRun(ScenarioBatch):
         rivals: Mapping[str, Scenario],
         scenario: Scenario | None = None,
     ) -> BacktestReport:
-        """Return the report on finished runs, and store its verdict."""
+        """Return the report on finished runs; cached by scenario.
+
+        Stores the verdict if the recording has no faults. Failed rivals become remarks.
+        """
         of = scenario or self._base
         if of in self._made:
             return self._made[of]
@@ -266,7 +285,7 @@ class BacktestRun(ScenarioBatch):
         return judged
 
     def _effect(self, ground: Ground, run: Scenario) -> float:
-        """Return the gain in the explained share of a run over the base run."""
+        """Return the gain in the explained share of a run over the base run; NaN = no result."""
         if self._missing([run]) or isinstance(self._found[self._key(run)], FailedRun):
             return math.nan
         part = ground.parts.judged_mask(ground.record)
@@ -285,7 +304,10 @@ class BacktestRun(ScenarioBatch):
         return [self._with_opening_jobs(replace(scenario, seed=turn)) for turn in range(repeats)]
 
     def _with_opening_jobs(self, scenario: Scenario) -> Scenario:
-        """Return a scenario that starts with the jobs present at the start of the recording."""
+        """Return a scenario that follows the recorded schedule until the recording opens.
+
+        Unchanged if the recording starts empty.
+        """
         opens_s = self._ground.record.opens_s if self._ground is not None else 0.0
         if not opens_s:
             return scenario
@@ -293,7 +315,10 @@ class BacktestRun(ScenarioBatch):
         return replace(scenario, allocator=begun)
 
     def _rivals(self) -> dict[str, Scenario]:
-        """Return the reference policies as scenarios, by title."""
+        """Return title -> scenario of the reference policies, except the tested policy.
+
+        They follow the same opening, and are confined to partitions if the tested policy is.
+        """
         own = self.check.scenario.allocator
         confined = catalog.allocator(own).needs.confine_by
         return {
@@ -309,7 +334,7 @@ class BacktestRun(ScenarioBatch):
         }
 
     def _key(self, scenario: Scenario) -> str:
-        """Return the result key of a scenario; cached."""
+        """Return the store key of a scenario's result; cached."""
         if scenario not in self._keys:
             self._keys[scenario] = scenario_key(scenario, self.store)
         return self._keys[scenario]
@@ -319,14 +344,17 @@ class BacktestRun(ScenarioBatch):
         return [one for one in scenarios if self._key(one) not in self._found]
 
     def _run_times(self, scenario: Scenario) -> Simulated:
-        """Return the times of a finished run."""
+        """Return start and end times of a finished run; raise ParameterError if it failed."""
         outcome = self._found[self._key(scenario)]
         if isinstance(outcome, FailedRun):
             raise ParameterError(f"{self.title} could not be simulated. {outcome.why}")
         return outcome
 
     def _next_runs(self) -> Iterator[tuple[str, Scenario]]:
-        """Yield the next runs that were not requested yet."""
+        """Yield (key, scenario) of runs needed next, and mark each as requested.
+
+        Takes stored results first, and announces the run keys.
+        """
         self._look_up()
         if self._all:
             return
@@ -338,7 +366,7 @@ class BacktestRun(ScenarioBatch):
                 yield key, scenario
 
     def _record_outcome(self, key: str, outcome: Numbers | FailedRun) -> None:
-        """Record the outcome of a run and update the report."""
+        """Record a failure, or read the stored result of a finished run; update the report."""
         if isinstance(outcome, FailedRun):
             self._found[key] = outcome
         else:
@@ -346,7 +374,10 @@ class BacktestRun(ScenarioBatch):
         self._next()
 
     def _take_stored(self, key: str) -> None:
-        """Read job times from a stored result."""
+        """Read the job times of a stored result into the outcomes by key.
+
+        Raises StoreError if the result is gone.
+        """
         entry = self.store.get(key)
         if entry is None:
             raise StoreError(

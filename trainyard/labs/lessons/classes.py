@@ -43,7 +43,7 @@ class Classroom(NamedTuple):
 
 
 def count_seat(store: Store, group: Classroom, seat: str) -> None:
-    """Record that a seat has run the lesson; repeats count once.
+    """Record that a seat has run the lesson; repeats count once. Remove expired classes.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def count_seat(store: Store, group: Classroom, seat: str) -> None:
 
 
 def seats_done(store: Store, group: Classroom) -> int:
-    """Return how many seats have run the lesson."""
+    """Return the number of seats that have run the lesson; 0 if it cannot be read."""
     try:
         return sum(1 for _ in _folder(store, group).iterdir())
     except OSError:
@@ -75,7 +75,7 @@ def seats_done(store: Store, group: Classroom) -> int:
 
 
 def _folder(store: Store, group: Classroom) -> Path:
-    """Return the folder of the counters of a class."""
+    """Return the folder of a class's counters, named by a hash of its settings."""
     text = "\n".join([group.name, str(group.lesson), str(group.seed), str(group.jobs)])
     return (
         store.root
@@ -85,7 +85,7 @@ def _folder(store: Store, group: Classroom) -> Path:
 
 
 def _expire(root: Path, oldest_s: float) -> None:
-    """Remove classes that were last changed before an instant."""
+    """Remove the folders of classes that were last changed before an instant."""
     with suppress(OSError):
         for folder in root.iterdir():
             if folder.stat().st_mtime < oldest_s:

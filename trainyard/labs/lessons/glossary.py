@@ -337,9 +337,9 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
 
 
 def find_terms(query: str) -> tuple[GlossaryEntry, ...]:
-    """Return the terms that contain a text; matches at a word start come first.
+    """Return entries that contain a text, by term; matches at a word start come first.
 
-    An empty text returns all terms.
+    Ignores case. An empty text returns all entries.
     """
     text = " ".join(query.lower().split())
     matches = [one for one in ENTRIES if text in f"{one.term} {one.also} {one.text}".lower()]
@@ -355,7 +355,7 @@ def find_terms(query: str) -> tuple[GlossaryEntry, ...]:
 
 
 def markdown() -> str:
-    """Return the page docs/reference/glossary.md."""
+    """Return the content of docs/reference/glossary.md: all entries as a Markdown list."""
     rows = [
         f"- **[{one.term}](../{one.page})**{f' ({one.also})' if one.also else ''}: {one.text}"
         for one in find_terms("")
@@ -405,7 +405,7 @@ def read_page(page: str) -> tuple[str, str]:
 
 
 def _read(page: str) -> str:
-    """Return the text of a docs page."""
+    """Return the text of a docs page; raise TrainyardError if it cannot be read."""
     try:
         return (FOLDER / page).read_text(encoding="utf-8")
     except OSError as error:

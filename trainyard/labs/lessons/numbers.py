@@ -135,7 +135,7 @@ def compute(
         What is computed, in an order in which each knows its parts.
     values : sequence of float
         Values of the axis.
-    shown : sequence of Shown
+    shown : sequence of StudyResults
         The complete runs at each of them.
 
     Returns
@@ -172,7 +172,10 @@ def format_numbers(numbers: Sequence[Number], by_name: Mapping[str, float]) -> d
 
 
 def curve(shown: Sequence[StudyResults], values: Sequence[float], metric: str) -> pd.DataFrame:
-    """Return one metric along the axis: `value`, `policy`, `number` (NaN = none)."""
+    """Return one metric of first repeats along the axis: `value`, `policy`, `number`.
+
+    A missing number is NaN.
+    """
     rows = [
         (value, title, _number(place.entries[at][0], metric))
         for value, place in zip(values, shown, strict=True)
@@ -182,11 +185,13 @@ def curve(shown: Sequence[StudyResults], values: Sequence[float], metric: str) -
 
 
 def groups(shown: StudyResults, metric: str, by: str) -> pd.DataFrame:
-    """Return the mean of a time per group of jobs and policy, for `charts.dumbbell`.
+    """Return the mean time of completed jobs by group and policy, for `charts.dumbbell`.
+
+    First repeats only.
 
     Parameters
     ----------
-    shown : Shown
+    shown : StudyResults
         Complete runs.
     metric : str
         A mean time: of completion or to the first start.
@@ -227,7 +232,7 @@ def groups(shown: StudyResults, metric: str, by: str) -> pd.DataFrame:
 
 
 def _value(one: Number, place: StudyResults) -> float:
-    """Return a number that is measured on stored runs."""
+    """Return a number's metric in the first repeats at one axis value, over its job group."""
     entry = _entry(place, one.policy)
     if one.metric == IDLE:
         return idle_while_waiting(entry, place.study.base.cluster)
@@ -303,7 +308,7 @@ def _values_at(frame: pd.DataFrame, column: str, times: Floats) -> Floats:
 
 
 def _length_groups(alone_s: Floats) -> pd.Series:
-    """Return the group of each job by rank of its run time."""
+    """Return the group in `LENGTHS` of each job, by the rank of its run time alone."""
     place = np.argsort(np.argsort(alone_s, kind="stable"), kind="stable") / max(len(alone_s), 1)
     names = [name for _, name in LENGTHS]
     at = np.searchsorted([begin for begin, _ in LENGTHS], place, side="right") - 1

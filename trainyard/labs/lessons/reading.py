@@ -203,7 +203,9 @@ class Lesson:
         return self.values.index(value) if value is not None else len(self.values) - 1
 
     def study(self, at: int, setup: Setup) -> Study:
-        """Return the comparison at an index of the axis.
+        """Return the comparison at an index of the axis, with the student's choices.
+
+        Seed and number of jobs apply to generated jobs only.
 
         Raises
         ------
@@ -273,7 +275,10 @@ _KEYS: Final = (
 
 
 def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
-    """Return the lesson described by a TOML table."""
+    """Return the lesson described by a TOML table, checked.
+
+    Builds the study of every option and axis value, so that mistakes raise TrainyardError here.
+    """
     table = toml_values.table(
         "lesson", data, _KEYS, optional=("policies", "axis", "change", "pictures", "steps", "opens")
     )
@@ -307,7 +312,7 @@ def _lesson(data: Mapping[str, Any], name: str) -> Lesson:
 
 
 def _base(data: Any, policies: Any) -> Study:
-    """Return the base comparison of a lesson."""
+    """Return the base comparison of a lesson: the sample, or a scenario with its policies."""
     if data == SAMPLE:
         return new_study.sample_study()
     specs = tuple(as_spec(one) for one in toml_values.as_list("policies", policies))
@@ -319,7 +324,10 @@ def _base(data: Any, policies: Any) -> Study:
 
 
 def _axis(data: Any) -> LessonAxis:
-    """Return the axis described by a table."""
+    """Return the axis described by a table: values, and scenario changes at each of them.
+
+    Values must ascend. Changes set `path` to value times `times`, or fill it in for `{}`.
+    """
     table = toml_values.table(
         "axis", data, ("title", "unit", "values", "path", "times"), optional=("unit", "times")
     )
@@ -344,7 +352,7 @@ def _axis(data: Any) -> LessonAxis:
 
 
 def _change(data: Any) -> LessonChange:
-    """Return the change described by a table."""
+    """Return the change described by a table; it needs two options and a valid `first`."""
     table = toml_values.table("change", data, ("title", "options", "first"))
     pairs = [
         toml_values.table("option", one, ("text", "set"))
@@ -367,7 +375,10 @@ def _change(data: Any) -> LessonChange:
 
 
 def _number(data: Any) -> Number:
-    """Return the number described by a table, checked."""
+    """Return the number described by a table; raise ParameterError for bad combinations.
+
+    A number has either a metric or parts; `of`, `how` and `unit` must suit it.
+    """
     keys = tuple(item.name for item in fields(Number))
     table = toml_values.table(
         "number", data, keys, optional=[key for key in keys if key not in ("name", "label")]
@@ -409,7 +420,7 @@ def _number(data: Any) -> Number:
 
 
 def _answer(data: Any) -> LessonAnswer:
-    """Return the answer described by a table."""
+    """Return the answer described by a table; without `below` it has no upper end."""
     table = toml_values.table("answer", data, ("text", "below", "why"), optional=("below",))
     return LessonAnswer(
         toml_values.text("answer", table["text"]),
@@ -419,7 +430,7 @@ def _answer(data: Any) -> LessonAnswer:
 
 
 def _picture(data: Any, axis: LessonAxis | None) -> Picture:
-    """Return the figure described by a table."""
+    """Return the figure described by a table; its `at` must be a value of the axis."""
     table = toml_values.table(
         "picture", data, ("kind", "title", "metric", "by", "at"), optional=("metric", "by", "at")
     )
@@ -442,7 +453,7 @@ def _picture(data: Any, axis: LessonAxis | None) -> Picture:
 
 
 def _step(data: Any) -> LessonStep:
-    """Return the step described by a table."""
+    """Return the step described by a table; its `part` must be one of `PARTS`."""
     table = toml_values.table("step", data, ("title", "text", "part"))
     _check_choice("step: part", table["part"], PARTS)
     return LessonStep(
@@ -459,7 +470,10 @@ def _check_choice(what: str, value: Any, allowed: Sequence[str]) -> None:
 
 
 def _check_numbers(lesson: Lesson) -> None:
-    """Raise ParameterError for unknown policies, axis values, parts or quoted numbers."""
+    """Raise ParameterError for unknown policies, axis values, parts or quoted numbers.
+
+    Also for repeated names, and if `decides` names no number.
+    """
     titles, defined = outcomes.titles(lesson.base.allocators), set[str]()
     for one in lesson.numbers:
         policies = [
@@ -491,7 +505,7 @@ def _check_quotes(text: str, names: Collection[str]) -> None:
 
 
 def _check_answers(lesson: Lesson) -> None:
-    """Raise ParameterError unless the answers ascend and the last one is open."""
+    """Raise ParameterError unless two or more answers ascend and only the last is open."""
     ends = [answer.below for answer in lesson.answers]
     if len(ends) < 2 or ends != sorted(set(ends)) or not math.isinf(ends[-1]):
         raise ParameterError("the answers must ascend in 'below', and the last has none.")

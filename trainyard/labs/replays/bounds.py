@@ -93,7 +93,7 @@ class _FluidFacts(NamedTuple):
 
 
 def _fluid_facts(trace: Trace, cluster: Cluster, model: PerfModel, owner: str) -> _FluidFacts:
-    """Return the arrays that the fluid model needs."""
+    """Return the arrays that the fluid model needs; GPU types with nodes, fastest first."""
     pools = group_into_pools(cluster)
     used = sorted(
         {pool.type_at for pool in pools if pool.type_at >= 0},
@@ -122,7 +122,7 @@ def _fluid_facts(trace: Trace, cluster: Cluster, model: PerfModel, owner: str) -
 
 
 def _rates(model: PerfModel, gangs: Ints, used: list[int], types: int) -> Floats:
-    """Return the speed of each job as a gang on each GPU type."""
+    """Return the speed of each job as a gang on each GPU type of `used`; 0 = cannot run."""
     sizes, which = np.unique(gangs, return_inverse=True)
     shapes = [
         Shape(tuple(size if at == kind else 0 for at in range(types)))
@@ -135,7 +135,7 @@ def _rates(model: PerfModel, gangs: Ints, used: list[int], types: int) -> Floats
 
 
 def _may_run(trace: Trace, cluster: Cluster, model: PerfModel, used: list[int]) -> Floats:
-    """Return 1 where a job may run on a type and its gang fits, else 0."""
+    """Return 1 where a job may run on a GPU type of `used` and its gang fits, else 0."""
     pools = group_into_pools(cluster)
     demands = Demands(
         limit_gpu_types(trace, cluster, model.fits()) if isinstance(model, Fitting) else trace,
@@ -193,7 +193,7 @@ class _Fluid:
         return finish_s[jobs]
 
     def _speeds(self, active: Ints, left: Floats, now_s: float) -> Floats:
-        """Return the progress per second of the active jobs."""
+        """Return the work per second of the active jobs under the allocator's shares of time."""
         facts = self.facts
         rates, owner = facts.rates[active], facts.owner
         standing = JobsSnapshot(

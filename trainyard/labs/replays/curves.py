@@ -116,8 +116,6 @@ def study(replay: Replay, at: ReplayPoint = BASE) -> Study | None:
 
     None if the policies differ in more than the allocator. Seed 0; the baseline is the first policy
     that a claim compares with.
-
-    The baseline is what the first claim that compares two policies compares with.
     """
     against = next(
         (claim.measure.against for claim in replay.claims if claim.measure.against),

@@ -37,7 +37,7 @@ def _ratio(value: float) -> str:
 
 
 def _change(value: float, less: str, more: str) -> str:
-    """Return a ratio as a relative change, e.g. "12 % shorter"."""
+    """Return a ratio as text: "12 % shorter", "no longer" near 1, "3 times as long" above 2."""
     if abs(value - 1) < _SAME:
         return f"no {more}"
     if value > 2:
@@ -61,7 +61,7 @@ FORMS: Final[Mapping[str, tuple[Kind, Callable[[float], str]]]] = {
 
 
 def figures(text: str) -> dict[str, Claim]:
-    """Return the numbers that a text quotes, each as a claim without a published value.
+    """Return placeholder -> claim, for the numbers in braces that a text quotes.
 
     Returns
     -------
@@ -105,11 +105,11 @@ def fill_in(text: str, value_of: Mapping[str, float], unit_of: Callable[[str], s
 
     Notes
     -----
-    Sentences with a missing number are left out and counted at the end.
+    Sentences with a missing number are left out; the text ends with their number.
     """
 
     def format_number(match: re.Match[str]) -> str:
-        """Return the number of a placeholder as text."""
+        """Return the value of a placeholder as text, in its unit or form."""
         value = value_of[match[0]]
         if match["form"] == "value":
             return BY_UNIT.get(unit_of(match["metric"]), _ratio)(value)

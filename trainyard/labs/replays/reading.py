@@ -200,7 +200,7 @@ def _check_scenarios(replay: Replay) -> None:
 
 
 def _base(data: Any) -> Scenario:
-    """Return the base scenario of a replay."""
+    """Return the base scenario of a replay, with any policy: every arm sets its own."""
     given = toml_values.mapping("base", data)
     # The allocator here is a placeholder: every arm names its own.
     return Scenario.from_json({**given, "allocator": next(iter(allocators.REGISTRY))})
@@ -217,7 +217,7 @@ def _paper(data: Any) -> Paper:
 
 
 def _arm(name: str, data: Any) -> Arm:
-    """Return the arm described by a table."""
+    """Return the arm described by a table; it must set a policy."""
     table = toml_values.table(f"arm {name}", data, ("title", "set"))
     arm = Arm(
         name,
@@ -230,7 +230,7 @@ def _arm(name: str, data: Any) -> Arm:
 
 
 def _read_bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
-    """Return the bound described by a table."""
+    """Return the bound described by a table; its `of` must be an arm, its `by` in `BOUNDS`."""
     table = toml_values.table(f"bound {name}", data, ("title", "of", "by"))
     title, of, by = (
         toml_values.text(f"bound {name}: {key}", table[key]) for key in ("title", "of", "by")
@@ -247,7 +247,7 @@ def _read_bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:
 
 
 def _axis(data: Any, arms: Sequence[str], spare: int) -> ReplayAxis:
-    """Return the axis described by a table."""
+    """Return the axis described by a table, checked; `spare` is its default number of seeds."""
     keys = (
         "name",
         "title",
@@ -325,7 +325,7 @@ def _axis_changes(
 
 
 def _claim(data: Any, arms: Sequence[str], axes: Sequence[ReplayAxis]) -> Claim:
-    """Return the claim described by a table."""
+    """Return the claim described by a table; raise ParameterError if its parts disagree."""
     compared = ("metric", "arm", "against", "kind", "title")
     keys = (
         *compared,
@@ -368,7 +368,10 @@ def _claim(data: Any, arms: Sequence[str], axes: Sequence[ReplayAxis]) -> Claim:
 def _band(
     where: str, table: Mapping[str, Any], published: float | None
 ) -> tuple[float, float] | None:
-    """Return the band of a claim; a band around the published figure must match it."""
+    """Return (low, high) of a claim's band, or None; check it against its source.
+
+    A band with a margin of `MARGINS` must be the published figure plus and minus that margin.
+    """
     if "band" not in table:
         return None
     band = toml_values.numbers(f"{where}: band", table["band"])
@@ -392,7 +395,7 @@ def _band(
 
 
 def _point(where: str, data: Any, axes: Sequence[ReplayAxis]) -> ReplayPoint:
-    """Return the axis point described by a table."""
+    """Return the axis point described by a table, such as {axis: value}; empty = `BASE`."""
     pairs = list(toml_values.mapping(f"{where}: at", data).items())
     if not pairs:
         return BASE
@@ -404,7 +407,10 @@ def _point(where: str, data: Any, axes: Sequence[ReplayAxis]) -> ReplayPoint:
 
 
 def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
-    """Return the measure described by a table."""
+    """Return the measure described by a table; metric, kind and arms must exist.
+
+    Ratio and difference need `against`, a plain value has none.
+    """
     table = toml_values.table(
         f"measure of {where}",
         data,
@@ -432,7 +438,7 @@ def _measure(where: str, data: Any, arms: Sequence[str]) -> ReplayMeasure:
 
 
 def _seeds(what: str, data: Any) -> int:
-    """Return a number of seeds, checked."""
+    """Return a number of seeds; raise ParameterError outside 1 to `MAX_SEEDS`."""
     count = whole_number(what, data)
     if not 1 <= count <= MAX_SEEDS:
         raise ParameterError(f"{what} = {count} is outside 1 to {MAX_SEEDS}.")

@@ -128,7 +128,8 @@ class ClaimRow:
     def verdict(self) -> Verdict:
         """Whether the interval lies in the band: "in", "out" or "undecided".
 
-        Undecided if the interval holds an end of the band, or if there is no interval.
+        Undecided if the interval holds an end of the band, or if there is no interval; "not yet"
+        without a finished run, "no band" for claims without one.
         """
         if np.isnan(self.pooled.value):
             return "not yet"
@@ -203,7 +204,7 @@ class ReplayReport:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The remarks as sentences, limited in number."""
+        """The first `_MAX_REMARKS` remarks as sentences, and the number of further ones."""
         more = len(self.remarks) - _MAX_REMARKS
         return (
             *map(str, self.remarks[:_MAX_REMARKS]),
@@ -285,7 +286,7 @@ def report(
     results: Mapping[str, CellResult],
     wall_s: float = 0.0,
 ) -> ReplayReport:
-    """Return the report over the finished runs.
+    """Return claims, curves, remarks and numbers of the text over the finished runs.
 
     Parameters
     ----------
@@ -332,7 +333,7 @@ def report(
 
 
 def tally(rows: Sequence[ClaimRow]) -> str:
-    """Return how many figures lie in their bands, as text; "" without bands.
+    """Return how many figures lie in their bands, as sentences; "" without bands.
 
     Bands that prove nothing are counted apart.
     """
@@ -354,7 +355,7 @@ def tally(rows: Sequence[ClaimRow]) -> str:
 def claim_rows(
     replay: Replay, keys: Mapping[ReplayCell, str], results: Mapping[str, CellResult]
 ) -> tuple[ClaimRow, ...]:
-    """Return the rows of the claims only, much faster than `report`."""
+    """Return one row per claim, in order; much faster than `report`."""
     table = _Table(keys, results, exact=replay.seeds == 1)
     return tuple(table.row(claim) for claim in replay.claims)
 
@@ -362,7 +363,7 @@ def claim_rows(
 def _remarks(
     replay: Replay, keys: Mapping[ReplayCell, str], results: Mapping[str, CellResult]
 ) -> tuple[Remark, ...]:
-    """Return the remarks by arm; remarks that differ only in numbers are merged."""
+    """Return the allocators' remarks by arm; remarks that differ only in numbers are merged."""
     remarks = []
     for arm in replay.arms:
         own = dict.fromkeys(
@@ -437,7 +438,11 @@ def pool(
 
 
 def _statistic(measure: ReplayMeasure, sides: Floats) -> Any:
-    """Return the figure of sides of shape (1, 2 or 4, ..., seeds)."""
+    """Return a measure of means over seeds: value, ratio or difference, or its change.
+
+    `sides` has the shape (1, 2 or 4, ..., seeds): arm, `against`, then the same at the reference
+    point, from where the change is computed.
+    """
     means = sides.mean(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         if measure.kind == "difference":
@@ -463,7 +468,7 @@ class _Table:
         self._found, self._exact = results, exact
 
     def row(self, claim: Claim) -> ClaimRow:
-        """Return the row of a claim, pooled over the finished seeds."""
+        """Return the row of a claim, pooled over the seeds with all of its runs finished."""
         measure = claim.measure
         places = [self._of.get((at, arm), {}) for at in claim.points for arm in measure.arms]
         seeds = sorted(set.intersection(*map(set, places)))
@@ -480,7 +485,7 @@ class _Table:
 
 
 def _measures(replay: Replay) -> list[ReplayMeasure]:
-    """Return all measures of claims, texts and curves."""
+    """Return all measures of claims, texts and curves, in this order, with repeats."""
     claims = (*replay.claims, *figures(replay.explain).values())
     return [claim.measure for claim in claims] + [
         measure for axis in replay.axes for measure in axis.measures

@@ -131,7 +131,7 @@ class ReplayRun(RunBatch[ReplayCell]):
 
     @property
     def _file(self) -> Path:
-        """Path of the stored replay."""
+        """Path of the stored replay, named by a hash of cells and metrics; needs a store."""
         if self._store is None:
             raise StoreError("This replay is not kept.")
         body = {
@@ -143,7 +143,7 @@ class ReplayRun(RunBatch[ReplayCell]):
         return self._store.root / "replays" / f"{_hash(body)}.json"
 
     def _look_up(self) -> None:
-        """Load the stored replay, if it is complete."""
+        """Load the stored replay as results, if it has every cell."""
         kept = _read(self._file) if self._store is not None else None
         if kept is not None and set(kept) == set(self._work):
             self._found = kept
@@ -197,7 +197,7 @@ def run_cell(
 
     Returns
     -------
-    Ran
+    CellResult
         The numbers, with ``cell_cpu_s``: processor seconds for jobs, run and summary; and what the
         allocator said of the run, at most `MAX_REMARKS` sentences.
 
@@ -255,7 +255,7 @@ def _cell_from_json(kept: Mapping[str, Any]) -> CellResult:
 
 
 def _write(path: Path, results: Mapping[str, CellResult]) -> None:
-    """Store the results of a replay; a failure is only logged."""
+    """Store the results of a replay as JSON; replaces the file in one step, logs failures."""
     draft = path.with_name(f"{uuid.uuid4().hex}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -274,7 +274,7 @@ def _write(path: Path, results: Mapping[str, CellResult]) -> None:
 
 
 def _expire(folder: Path, oldest_s: float) -> None:
-    """Remove replays stored before an instant."""
+    """Remove the files of replays stored before an instant."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.stat().st_mtime < oldest_s:

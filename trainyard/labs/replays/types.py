@@ -251,7 +251,7 @@ class ReplayAxis:
         return f"{self.label}, {self.where}" if self.where else self.label
 
     def spot(self, *values: float) -> str:
-        """Return axis values with unit and fixed conditions, as in "at 12 jobs/h"."""
+        """Return axis values with unit and fixed conditions: "at 12 jobs/h", "from 4 to 8 s"."""
         ends = " to ".join(f"{value:g}" for value in values)
         noun = self.unit or (
             self.title.lower().removesuffix("s") if values[-1] == 1 else self.title.lower()
@@ -328,7 +328,7 @@ class Replay:
         return next(axis for axis in self.axes if axis.name == name)
 
     def label(self, claim: Claim) -> str:
-        """Return the label of a claim: its measure and point."""
+        """Return the label of a claim: its measure and, off the base scenario, its axis values."""
         if not claim.at.axis:
             return claim.measure.label
         axis = self.axis(claim.at.axis)
