@@ -283,9 +283,7 @@ def grant_matches(grant: Grant, demand: Demand) -> bool:
 
 def _part_matches(part: Part, demand: Demand | None) -> bool:
     """Return True if a part has exactly the replicas and resources of a demand."""
-    if demand is None:
-        return False
-    return (sum(part.count), part.gpus, part.cpus, part.mem_gb) == (
+    return demand is not None and (sum(part.count), part.gpus, part.cpus, part.mem_gb) == (
         demand.replicas,
         demand.gpus,
         demand.cpus,
@@ -367,9 +365,11 @@ def make_queue(
     patience : TypeWait
         How long jobs wait for their preferred GPU types; None = they take any type at once.
     """
-    if backfill == "first_fit":
-        return SkippingQueue(key, patience)
-    return BlockingQueue(key, patience, locked=backfill == "locked")
+    return (
+        SkippingQueue(key, patience)
+        if backfill == "first_fit"
+        else BlockingQueue(key, patience, locked=backfill == "locked")
+    )
 
 
 class HasPlacement(Protocol):
@@ -392,9 +392,7 @@ def queue_rule(key: tuple[str, ...], policy: HasPlacement, backfill: str) -> Que
     backfill : str
         See `sim.contract.QueueRule`.
     """
-    if policy.mix:
-        return None
-    return QueueRule(key, policy.placement, policy.types, backfill)
+    return None if policy.mix else QueueRule(key, policy.placement, policy.types, backfill)
 
 
 def newly_waiting(delta: Delta) -> tuple[JobId, ...]:
@@ -522,11 +520,7 @@ class SkippingQueue:
             self._grants.update(view.grants)
         if self._deadlines:
             self._end_type_waits(view)
-        lanes = self._lanes.items() if delta.resized else ()
-        resized = [(one, lane) for lane, jobs in lanes for one in jobs if one[1] in delta.resized]
-        for entry, lane in resized:
-            self._remove(entry, lane)
-        for job in (*newly_waiting(delta), *(entry[1] for entry, _ in resized)):
+        for job in (*newly_waiting(delta), *(self._take_resized(delta) if delta.resized else ())):
             lane, key = view.demand(job).key, self._key(view, job)
             if self._type_wait and (until_s := self._type_wait.until_s(view, job)) > view.now_s:
                 lane = -lane
@@ -554,6 +548,18 @@ class SkippingQueue:
                 self._remove((key, job), lane)
                 heappush(self._lanes.setdefault(-lane, []), (key, job))
                 self._fed.add(-lane)
+
+    def _take_resized(self, delta: Delta) -> list[JobId]:
+        """Take the waiting jobs whose demand changed out of their lanes; return them."""
+        resized = [
+            (entry, lane)
+            for lane, entries in self._lanes.items()
+            for entry in entries
+            if entry[1] in delta.resized
+        ]
+        for entry, lane in resized:
+            self._remove(entry, lane)
+        return [job for (_, job), _ in resized]
 
     def _remove(self, entry: tuple[Key, JobId], lane: int) -> None:
         """Take a job out of its lane; an empty lane is dropped."""

@@ -310,7 +310,7 @@ def random_streams(seed: int, purposes: int) -> list[np.random.Generator]:
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(purposes)]
 
 
-def pick_by_share(shares: Floats, uniform: Floats) -> NDArray[np.intp]:
+def pick_by_share(shares: Floats | tuple[float, ...], uniform: Floats) -> NDArray[np.intp]:
     """Return the index of the share that each uniform number falls on; never a share of 0."""
     edges = np.cumsum(shares)
     return np.asarray(np.searchsorted(edges[:-1], uniform * edges[-1], side="right"), np.intp)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from jobtraces.generate.elastic import HOUR_S, MAX_JOBS, MAX_SEED
+from jobtraces.generate.elastic import HOUR_S, MAX_JOBS, MAX_SEED, pick_by_share
 from sim.cluster import Cluster, GpuType, NodeGroup
 from sim.errors import ParameterError
 from sim.params import param
@@ -125,8 +125,8 @@ class HadarWorkload:
             np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(5)
         )
         class_index, gang_index = (
-            _pick_by_share(self.shares, class_rng.random(self.jobs)),
-            _pick_by_share(self.gangs, size_rng.random(self.jobs)),
+            pick_by_share(self.shares, class_rng.random(self.jobs)),
+            pick_by_share(self.gangs, size_rng.random(self.jobs)),
         )
         low, high = np.array([(minimum, maximum) for minimum, maximum, _ in CLASSES]).T
         gpu_h = low[class_index] + (high - low)[class_index] * work_rng.random(self.jobs)
@@ -217,12 +217,6 @@ class HadarEWorkload:
         return Trace.of(
             frame, name=f"Made: mix of {self.jobs:,} jobs after HadarE, seed {self.seed}"
         )
-
-
-def _pick_by_share(shares: tuple[float, ...], uniform: Floats) -> NDArray[np.intp]:
-    """Return the index of the share that each uniform number falls on."""
-    edges = np.cumsum(shares)
-    return np.asarray(np.searchsorted(edges[:-1], uniform * edges[-1], side="right"), np.intp)
 
 
 def _jobs_frame(

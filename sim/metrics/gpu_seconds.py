@@ -209,8 +209,10 @@ def cost_cluster_usd(result: RunResult, cluster: Cluster) -> float:
     Sum over nodes of price per hour x hours present. A node under repair is paid for, a node absent
     by a dated change is not.
     """
-    price = np.array([node.price_per_hour for node in cluster.nodes])
-    return total(price, present_s(result, cluster) / _HOUR_S)
+    return total(
+        np.array([node.price_per_hour for node in cluster.nodes]),
+        present_s(result, cluster) / _HOUR_S,
+    )
 
 
 def present_s(result: RunResult, cluster: Cluster) -> Floats:

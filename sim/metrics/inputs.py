@@ -88,12 +88,14 @@ class JobFacts:
         An unfinished job waits until the run ends, a failed one until its first start: the record
         has no end of it. Refused and impossible jobs do not wait.
         """
-        outcome = self.jobs["outcome"]
-        waiting = self.mask & np.asarray(outcome.isin(["completed", "failed", "unfinished"]))
-        end_s = self._column("finish_s")
-        end_s = np.where(np.isnan(end_s), self.end_s, end_s)
+        done, failed, unfinished = (
+            np.asarray(self.jobs["outcome"] == name)
+            for name in ("completed", "failed", "unfinished")
+        )
+        end_s = np.where(done, self._column("finish_s"), self.end_s)
         waits_s = compute_waits_s(end_s - self._column("submit_s"), self._column("held_s"))
-        return np.where(np.asarray(outcome == "failed"), self.queue_s, waits_s)[waiting]
+        waits_s = np.where(failed, self.queue_s, waits_s)
+        return np.asarray(waits_s[self.mask & (done | failed | unfinished)])
 
     def count(self, outcome: str) -> int:
         """Return the number of jobs that count with an outcome of `sim.result.OUTCOMES`."""

@@ -49,7 +49,7 @@ def with_settings(
                 f"{option} {setting}: the form is path=value, e.g. faults.mtbf_h=500."
             )
         for root, rest in _targets(changed, keys):
-            _set_value(root, rest, _parse_value(text.strip()), f"{option} {setting}")
+            _set_value(root, rest, parse_value(text.strip()), f"{option} {setting}")
     return changed
 
 
@@ -151,7 +151,7 @@ def _list_index(node: list[Any], key: str, setting: str) -> int:
     return int(at)
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Return a text as a JSON value, or as text if it is not JSON."""
     try:
         return json.loads(text, parse_constant=str)

@@ -17,7 +17,7 @@ from sim.errors import ParameterError, TrainyardError
 from trainyard.study import catalog
 from trainyard.study.document import Document, canonical_json, checked_fields, number, whole_number
 from trainyard.study.scenario import Scenario
-from trainyard.study.settings import with_settings
+from trainyard.study.settings import parse_value, with_settings
 from trainyard.study.study import Study
 
 MAX_CELLS: Final = 100_000
@@ -385,7 +385,7 @@ def axis_from_text(text: str) -> Axis:
             log=log == "log",
         )
     parts = rest.strip(";").split(";") if ";" in rest else rest.split(",")
-    return Axis(path.strip(), tuple(_parse_value(part.strip()) for part in parts))
+    return Axis(path.strip(), tuple(parse_value(part.strip()) for part in parts))
 
 
 def _cell_scenario(study: Study, policy: int, repeat: int) -> Scenario:
@@ -418,11 +418,3 @@ def _draw_value(axis: Axis, rng: np.random.Generator) -> Any:
 
 def _setting_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _parse_value(text: str) -> Any:
-    """Return a text as a JSON value, or as text if it is not JSON."""
-    try:
-        return json.loads(text, parse_constant=str)
-    except (ValueError, RecursionError):
-        return text

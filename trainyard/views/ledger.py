@@ -141,10 +141,10 @@ class LedgerView:
     def to_json(self) -> dict[str, Any]:
         """Return plain values, with the rows sorted by `sort`; titles and notes are shortened."""
         columns = [{"title": one.title, "help": one.help} for one in self.columns]
-        rows = list(self.rows)
+        rows: Sequence[Row] = self.rows
         if self.sort is not None:
             at, up = self.sort
-            rows.sort(key=lambda row: row.title.lower(), reverse=not up)
+            rows = sorted(rows, key=lambda row: row.title.lower(), reverse=not up)
             rows.sort(key=lambda row: _sort_key(row, at, up=up))
             if 0 <= at < len(columns):
                 columns[at]["sorted"] = "up" if up else "down"

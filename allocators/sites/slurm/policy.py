@@ -358,10 +358,11 @@ class SlurmRun:
         """
         now_s, controller = view.now_s, self._controller
         arrived = [*newly_waiting(view.delta), *requeued]
-        refused = frozenset([job for job in arrived if not self._submit(view, job)])
-        for job in refused:
+        refusals = {job: reason for job in arrived if (reason := self._submit(view, job))}
+        self._note_counts.update(refusals.values())
+        for job in refusals:
             self._waitlist.record_end(job, well=False)
-        refused |= frozenset(self._refuse_unsatisfiable())
+        refused = frozenset([*refusals, *self._refuse_unsatisfiable()])
         self._release_eligible(view)
         ended = self._end_overdue(now_s)
         changes: dict[JobId, Grant | None] = {}
@@ -527,40 +528,31 @@ class SlurmRun:
             else self._placer.with_servers(view, demand.servers, grant)
         )
 
-    def _submit(self, view: View, job: JobId) -> bool:
-        """Submit a job or hold it until eligible; return False if it is refused.
-
-        The reason of a refusal is counted for the remarks.
-        """
+    def _submit(self, view: View, job: JobId) -> str:
+        """Submit a job or hold it until eligible; return why it is refused, or ""."""
         if job in self._lost and not self._requests.may_requeue(view, job):
-            self._note_counts["node that failed, and may not queue again: refused"] += 1
-            return False
+            return "node that failed, and may not queue again: refused"
         try:
             entries = self._requests.job(view, job)
             # In a partition that cannot hold it, it would only block nodes of other jobs.
             fitting = tuple([one for one in entries if self._controller.could_fit(one)])
             held = self._check_begin_and_dependencies(view, fitting or entries)
         except (UnsatisfiableError, NotSimulatedError) as error:
-            self._note_counts[str(error)] += 1
-            return False
+            return str(error)
         if not fitting:
-            self._note_counts["shape that even the empty cluster cannot hold: refused"] += 1
-            return False
-        entries = fitting
-        if self._calendar is not None and entries[0].reservation:
-            word = self._calendar.refusal(entries[0])
+            return "shape that even the empty cluster cannot hold: refused"
+        if self._calendar is not None and fitting[0].reservation:
+            word = self._calendar.refusal(fitting[0])
             if word:
-                self._note_counts[f"reservation that it may not use ({word}): refused"] += 1
-                return False
-        word = self._limits.refusal(entries) if self._limits is not None else ""
+                return f"reservation that it may not use ({word}): refused"
+        word = self._limits.refusal(fitting) if self._limits is not None else ""
         if word:
-            self._note_counts[f"request beyond a limit ({word}): refused"] += 1
-            return False
+            return f"request beyond a limit ({word}): refused"
         if held is None:
-            self._controller.submit(view.now_s, entries[0], entries[1:])
+            self._controller.submit(view.now_s, fitting[0], fitting[1:])
         else:
             self._waitlist.held[job] = held
-        return True
+        return ""
 
     def _check_begin_and_dependencies(
         self, view: View, entries: tuple[SlurmJob, ...]

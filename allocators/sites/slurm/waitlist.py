@@ -108,9 +108,8 @@ class Waitlist:
     def record_end(self, job: int, *, well: bool = True) -> None:
         """Record the end of a job, and drop its name; `well` is False if it failed."""
         self._ended[job] = well
-        name = self._name_of.pop(job, None)
-        if name is not None:
-            self._named[name].discard(job)
+        if job in self._name_of:
+            self._named[self._name_of.pop(job)].discard(job)
 
     def pop_unsatisfiable(self) -> list[int]:
         """Remove and return the held jobs with dependencies that can never be met.
@@ -152,8 +151,6 @@ class Waitlist:
         one = self.held[job]
         if one.begin_s > now_s:
             return "BeginTime"
-        if not one.conditions:
-            return ""
         met = [self._is_met(now_s, one, condition) for condition in one.conditions]
         return "" if (any(met) if one.any_of else all(met)) else "Dependency"
 

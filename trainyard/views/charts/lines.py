@@ -58,9 +58,7 @@ class Look:
     @property
     def order(self) -> list[str]:
         """Titles from back to front: other policies, the baseline, the highlighted policy."""
-        strong = dict.fromkeys((self.baseline, self.high))
-        rest = [title for title in self.colours if title not in strong]
-        return [*rest, *(title for title in strong if title in self.colours)]
+        return sorted(self.colours, key=lambda one: (one == self.high, one == self.baseline))
 
     def line(self, title: str) -> Trace:
         """Return the line style of a policy: strong if baseline or highlighted, else faint."""
