@@ -550,7 +550,7 @@ class SkippingQueue:
                 self._fed.add(-lane)
 
     def _take_resized(self, delta: Delta) -> list[JobId]:
-        """Take the waiting jobs whose demand changed out of their lanes; return them."""
+        """Remove and return the waiting jobs whose demand changed."""
         resized = [
             (entry, lane)
             for lane, entries in self._lanes.items()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-RESULTS_VERSION: Final = 4
+RESULTS_VERSION: Final = 5
 """Increased whenever the same scenario may give other numbers; part of every store key."""
 
 OUTCOMES: Final = ("completed", "failed", "refused", "impossible", "unfinished")

@@ -638,10 +638,7 @@ class Dates:
 
     @property
     def ambiguous(self) -> pd.DataFrame:
-        """First two numbers (a, b) of dates with an unclear order of day and month.
-
-        Dates that start with the year, or are separated by dots, are left out.
-        """
+        """First two numbers of dates with an unclear order; not with the year first or dots."""
         parts = self.parts[(self.parts["a"].str.len() <= 2) & (self.parts["sign"] != ".")]
         return parts[["a", "b"]].astype(np.float64)
 

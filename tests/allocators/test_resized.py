@@ -123,6 +123,13 @@ def test_a_waiting_job_that_asks_for_less_starts_when_that_has_room(inner: str) 
     assert gantt(result, 0.5).splitlines()[:2] == ["#" * 16, "  " + "....." + "#" * 16]
 
 
+def test_a_waiting_job_that_asks_for_less_passes_those_of_its_old_size() -> None:
+    # Job 0 holds 3 of 4 GPUs; jobs 1 and 2 need two each, and the fourth call takes one from job 2.
+    rows = [(0, 3, 8), (1, 2, 4), (2, 2, 6), (3, 4, 20)]
+    result = run(rows, "sjf:backfill=first_fit", once(4, 2))
+    assert result.jobs["first_start_s"].tolist()[1:3] == [8, 3.5]
+
+
 def every_third(view: View, call: int) -> JobId | None:
     """Take turns between running and waiting jobs of more than one GPU."""
     if call % 3:

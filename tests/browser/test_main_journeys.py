@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.test_explore import click_node, figure
 from tests.browser.waiting import idle
 from trainyard.traces import new_study
 
@@ -159,24 +160,9 @@ def test_predict_and_run_a_lesson(app: str, visit: Visit) -> None:
 def test_choose_a_node_on_the_heat_map(app: str, visit: Visit) -> None:
     page = compare_sample(app, visit)
     page.get_by_role("link", name="Explore", exact=True).click()
-    chart = page.locator("[class*='st-key-machines'] .js-plotly-plot").last
-    expect(chart).to_be_visible()
+    expect(figure(page, "machines")).to_be_visible()
     idle(page)
-    node = new_study.sample_study().base.cluster.nodes[2].name
-    # The third row of the first policy, in the middle of the run.
-    x, y = chart.evaluate(
-        """chart => {
-          const { xaxis: x, yaxis: y } = chart._fullLayout, box = chart.getBoundingClientRect();
-          return [box.left + x._offset + x._length / 2, box.top + y._offset + 2.5 * 18];
-        }"""
-    )
-    page.mouse.move(x + 2, y)
-    page.mouse.move(x, y)
-    hair = page.locator(".ty-hair:not(.ty-fixed)")
-    expect(hair).to_have_attribute("data-at", re.compile(rf"^{node} · \d+ % · day \d, \d\d:\d\d$"))
-    page.mouse.click(x, y)
-    expect(page).to_have_url(re.compile(f"node={node}"))
-    expect(page.get_by_role("tab", name=f"Jobs of {node}")).to_be_visible()
+    click_node(page, 2)
     expect(page.locator(".ty-instant b")).to_have_text(re.compile(r"^at day 4, \d\d:\d\d$"))
 
 

@@ -144,7 +144,7 @@ class LedgerView:
         rows: Sequence[Row] = self.rows
         if self.sort is not None:
             at, up = self.sort
-            rows = sorted(rows, key=lambda row: row.title.lower(), reverse=not up)
+            rows = sorted(rows, key=lambda row: row.title.lower() if at < 0 else "", reverse=not up)
             rows.sort(key=lambda row: _sort_key(row, at, up=up))
             if 0 <= at < len(columns):
                 columns[at]["sorted"] = "up" if up else "down"

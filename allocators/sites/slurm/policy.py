@@ -40,6 +40,7 @@ from allocators.sites.slurm.site import (
 )
 from allocators.sites.slurm.state import Placement, SlurmJob, replicas_on
 from allocators.sites.slurm.waitlist import (
+    NEVER_MET,
     IneligibleJob,
     UnsatisfiableError,
     Waitlist,
@@ -393,8 +394,7 @@ class SlurmRun:
         They are counted for the remarks.
         """
         unsatisfiable = self._waitlist.pop_unsatisfiable() if self._waitlist.held else []
-        if unsatisfiable:
-            self._note_counts["dependency that can never be met: refused"] += len(unsatisfiable)
+        self._note_counts.update([NEVER_MET] * len(unsatisfiable))
         return unsatisfiable
 
     def _release_eligible(self, view: View) -> None:
@@ -529,7 +529,14 @@ class SlurmRun:
         )
 
     def _submit(self, view: View, job: JobId) -> str:
-        """Submit a job or hold it until eligible; return why it is refused, or ""."""
+        """Submit a job or hold it until eligible; return why it is refused, or "".
+
+        Its id is registered in any case, for the dependencies of other jobs.
+        """
+        if len(view.names("dependency")) > 1:
+            own_id = self._requests.text(view, "job_id", job)
+            for job_id in dict.fromkeys((own_id, own_id.partition("_")[0])):
+                self._jobs_of_id.setdefault(job_id, []).append(job)
         if job in self._lost and not self._requests.may_requeue(view, job):
             return "node that failed, and may not queue again: refused"
         try:
@@ -559,22 +566,30 @@ class SlurmRun:
     ) -> IneligibleJob | None:
         """Return a job as ineligible if begin time or dependencies delay it.
 
-        None if it is eligible now. Registers the job's id and name for the dependencies of other
-        jobs. `entries` are those of one job, one per partition.
+        None if it is eligible now. Registers the job's name for the dependencies of other jobs.
+        `entries` are those of one job, one per partition.
+
+        Raises
+        ------
+        UnsatisfiableError
+            If a dependency cannot be read, or met.
         """
         job, requests = entries[0].id, self._requests
         begin_s = view.one("begin_s", job)
-        text, name, own = requests.text(view, "dependency", job), "", ""
+        text, name = requests.text(view, "dependency", job), ""
         if len(view.names("dependency")) > 1:
-            own = requests.text(view, "job_id", job)
-            for job_id in dict.fromkeys((own, own.partition("_")[0])):
-                self._jobs_of_id.setdefault(job_id, []).append(job)
             name = requests.text(view, "name", job)
             self._waitlist.add_submission(job, entries[0].user, name)
         if not text and begin_s <= view.now_s:
             return None
-        conditions, any_of = conditions_of(text, self._jobs_of_id, own) if text else ((), False)
+        conditions, any_of = (
+            conditions_of(text, self._jobs_of_id, requests.text(view, "job_id", job))
+            if text
+            else ((), False)
+        )
         held = IneligibleJob(entries, begin_s, conditions, any_of, name)
+        if self._waitlist.is_unsatisfiable(held):
+            raise UnsatisfiableError(NEVER_MET)
         self._waitlist.held[job] = held
         why = self._waitlist.why(view.now_s, job)
         del self._waitlist.held[job]

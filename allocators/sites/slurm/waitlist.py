@@ -13,6 +13,7 @@ _TYPES: Final = ("afterany", "afterok", "aftercorr", "after", "afternotok", "sin
 _PART: Final = re.compile(
     r"([a-z]+)((?::\d+(?:_\d+|_\*)?(?:\+\d+)?)*)(?:\([a-z]+\))?", re.IGNORECASE
 )
+NEVER_MET: Final = "dependency that can never be met: refused"
 
 
 class Condition(NamedTuple):
@@ -117,14 +118,14 @@ class Waitlist:
         They end as failed, so jobs that depend on them may follow.
         """
         unsatisfiable: list[int] = []
-        while found := [job for job, one in self.held.items() if self._is_unsatisfiable(one)]:
-            for job in found:
+        while unmet := [job for job, one in self.held.items() if self.is_unsatisfiable(one)]:
+            for job in unmet:
                 del self.held[job]
                 self.record_end(job, well=False)
-            unsatisfiable += found
+            unsatisfiable += unmet
         return unsatisfiable
 
-    def _is_unsatisfiable(self, one: IneligibleJob) -> bool:
+    def is_unsatisfiable(self, one: IneligibleJob) -> bool:
         """Return True if the dependencies of an ineligible job can never be met."""
         unmet = [self._cannot_be_met(condition) for condition in one.conditions]
         return bool(unmet) and (all(unmet) if one.any_of else any(unmet))

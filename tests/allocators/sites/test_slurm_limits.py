@@ -60,6 +60,8 @@ def gate(script: str, *, safe: bool = False, part_limits: str = "NO") -> UsageLi
         ("add qos q GrpTRES=cpu=6", [job(0, qos="q")], job(2, "bob", "q"), "QOSGrpCpuLimit"),
         ("modify user ann set MaxTRES=cpu=2", [], job(2), "AssocMaxCpuPerJobLimit"),
         ("modify user ann set MaxWall=5", [], job(2), "AssocMaxWallDurationPerJobLimit"),
+        ("add qos q LimitFactor=0.5\nmodify user ann set MaxTRES=cpu=4 GrpJobsAccrue=9", [],
+         job(2, qos="q"), "AssocMaxCpuPerJobLimit"),
         # The first limit that is found counts: that of the quality, not the stricter one.
         ("add qos q MaxWall=20\nmodify user ann set MaxWall=5", [], job(2, qos="q"), ""),
         ("add qos q MinTRES=cpu=8", [], job(2, qos="q"), "QOSMinCpuNotMetLimit"),
@@ -180,14 +182,20 @@ def test_what_depends_on_a_failure_starts_where_the_other_is_ended_at_its_limit(
         *[{"tasks": 1, "dependency": f"{kind}:{job}"} for kind in ("afterok", "afternotok")
           for job in (0, 1)],
         {"tasks": 1, "dependency": "afterok:0?afterok:1"},
+        {"tasks": 1, "dependency": "afternotok:99"},
+        *[{"tasks": 1, "dependency": f"{kind}:7"} for kind in ("afterany", "afterok")],
+        {"tasks": 1, "dependency": "afterany:9"},
     )  # fmt: skip
     found = starts(trace, conf("KillWait=60"), limits="kill")
-    after_ok_0, after_ok_1, not_ok_0, not_ok_1, either = found[2:]
+    after_ok_0, after_ok_1, not_ok_0, not_ok_1, either = found[2:7]
     assert isnan(after_ok_0)
     assert isnan(not_ok_1)
     assert 360 <= not_ok_0 <= 370
     assert 100 <= after_ok_1 <= 110
     assert 100 <= either <= 110
+    # Job 7 is refused, so job 9 never runs; those that only wait for their ends start.
+    assert found[8:11:2] == [8, 11]
+    assert isnan(found[9])
 
 
 def test_limits_of_an_account_hold_for_each_of_its_users() -> None:

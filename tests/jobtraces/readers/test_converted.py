@@ -119,6 +119,7 @@ SPELLINGS = {
     "lines": "\n".join(map(json.dumps, ROWS)),
     "list": json.dumps(ROWS),
     "in an object": json.dumps({"version": 3, "notes": ["x"], "data": ROWS}, indent=1),
+    "in an object on one line": json.dumps({"version": 3, "data": ROWS}),
     "nested": json.dumps(
         [
             {

@@ -116,7 +116,8 @@ def test_waits_over_a_day_are_longer_than_24_hours() -> None:
     jobs = [
         Job(0, 1, day_s, day_s + 10),
         Job(0, 1, day_s + 1, day_s + 11),
-        Job(0, 1, 2 * day_s, 2 * day_s + 30, outcome="failed"),
+        Job(0, 1, 2 * day_s, outcome="failed"),
+        Job(0, 1, 30, outcome="failed"),
         Job(5, 1, outcome="unfinished"),
         Job(5, 1, outcome="refused"),
         Job(5, 1, outcome="impossible"),
@@ -125,11 +126,13 @@ def test_waits_over_a_day_are_longer_than_24_hours() -> None:
         Held(0, day_s, day_s + 10, 1),
         Held(1, day_s + 1, day_s + 11, 1),
         Held(2, 2 * day_s, 2 * day_s + 30, 1),
+        Held(3, 30, 60, 1),
     ]
     found = metrics.summary(run_of(jobs, held, 3 * day_s), trace_of(jobs), cluster_of())
-    # Exactly a day is not over a day; refused and impossible jobs do not wait.
+    # Exactly a day is not over a day; a failed job waits until it starts; refused and impossible
+    # jobs do not wait.
     assert (found["wait_max_s"], found["waits_over_day"]) == (3 * day_s - 5, 3)
-    refused = metrics.summary(run_of(jobs[4:], [], day_s), trace_of(jobs[4:]), cluster_of())
+    refused = metrics.summary(run_of(jobs[5:], [], day_s), trace_of(jobs[5:]), cluster_of())
     assert math.isnan(refused["wait_max_s"])
     assert refused["waits_over_day"] == 0
 
@@ -291,6 +294,9 @@ def test_absent_nodes_are_neither_capacity_nor_paid_and_broken_ones_are_paid() -
     ]
     assert metrics.capacity_gpu_s(result, cluster, 0, 100) == pytest.approx([400, 2 * 40])
     assert metrics.cost_cluster_usd(result, cluster) == pytest.approx((8 * 100 + 1 * 60) / 3600)
+    assert metrics.type_use(result, cluster)["capacity_usd"].tolist() == pytest.approx(
+        [8 / 36, 60 / 3600]
+    )
 
 
 def test_changes_before_zero_and_open_ends() -> None:

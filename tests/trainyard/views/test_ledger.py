@@ -107,6 +107,7 @@ def test_rows_are_sorted_by_a_column_and_those_without_figures_stay_last() -> No
     assert order((0, True)) == ["a", "b", "none", "c"]
     assert order((0, False)) == ["b", "a", "none", "c"]
     assert order((-1, True)) == ["a", "b", "c", "none"]
+    assert order((-1, False)) == ["none", "c", "b", "a"]
 
 
 def test_names_from_outside_are_cut_and_made_visible() -> None:

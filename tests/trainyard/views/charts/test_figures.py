@@ -19,6 +19,7 @@ def test_jct_curves() -> None:
         for label, factor in (("fifo", 3), ("sjf", 1))
     }
     look = charts.Look(colours(STYLE), "fifo", "sjf")
+    assert charts.Look(colours(STYLE), "fifo", "fifo").order[-1:] == ["fifo"]
     figure = charts.jct_cdf(curves, look, {"fifo": 12, "sjf": 0})
     area, lines = figure.data[:2], figure.data[2:]
     assert area[1].fill == "tonexty"
