@@ -550,7 +550,7 @@ class SkippingQueue:
                 self._fed.add(-lane)
 
     def _take_resized(self, delta: Delta) -> list[JobId]:
-        """Remove and return the waiting jobs whose demand changed."""
+        """Remove and return the waiting jobs with a new demand."""
         resized = [
             (entry, lane)
             for lane, entries in self._lanes.items()

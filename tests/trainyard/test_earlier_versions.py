@@ -91,8 +91,9 @@ def test_scenarios_of_the_last_version_give_the_same_numbers_under_other_keys() 
 
 
 def test_what_was_written_before_packages_moved_has_the_same_keys_and_numbers(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(scenario_module, "RESULTS_VERSION", 4)
     study = Study.from_json(read("sim-readers", "scenario.json"))
     link = (BEFORE / "sim-readers" / "link.txt").read_text(encoding="utf-8").strip()
     assert Study.unpack(link) == study
