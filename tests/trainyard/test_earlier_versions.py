@@ -9,7 +9,8 @@ and the JSON of the runs; `lab` a whole store too.
 documents with their links, canonical texts and ids, and the keys of their runs.
 
 `before/sim-readers` was written by the last version whose readers lay in sim, with results of
-version 4; it holds what `lab` does.
+version 4, and `before/renamed` after modules were renamed, with results of version 5; they hold
+what `lab` does.
 """
 
 from __future__ import annotations
@@ -90,14 +91,15 @@ def test_scenarios_of_the_last_version_give_the_same_numbers_under_other_keys() 
     assert not {scenario_key(one) for one in study.scenarios()} & {one["key"] for one in kept}
 
 
-def test_what_was_written_before_packages_moved_has_the_same_keys_and_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("version", "results"), [("sim-readers", 4), ("renamed", 5)])
+def test_what_was_written_before_has_the_same_keys_and_numbers(
+    version: str, results: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scenario_module, "RESULTS_VERSION", 4)
-    study = Study.from_json(read("sim-readers", "scenario.json"))
-    link = (BEFORE / "sim-readers" / "link.txt").read_text(encoding="utf-8").strip()
+    monkeypatch.setattr(scenario_module, "RESULTS_VERSION", results)
+    study = Study.from_json(read(version, "scenario.json"))
+    link = (BEFORE / version / "link.txt").read_text(encoding="utf-8").strip()
     assert Study.unpack(link) == study
-    kept = read("sim-readers", "run.json")["runs"]
+    kept = read(version, "run.json")["runs"]
     trace = load_trace(study.base.trace)
     for scenario, run_before in zip(study.scenarios(), kept, strict=True):
         assert scenario_key(scenario) == run_before["key"]
@@ -105,11 +107,11 @@ def test_what_was_written_before_packages_moved_has_the_same_keys_and_numbers(
         assert {name: found[name] for name in ("jct_mean_s", "queue_p95_s", "makespan_s")} == {
             name: run_before[name] for name in ("jct_mean_s", "queue_p95_s", "makespan_s")
         }
-    with zipfile.ZipFile(BEFORE / "sim-readers" / "store.zip") as file:
+    with zipfile.ZipFile(BEFORE / version / "store.zip") as file:
         file.extractall(tmp_path)
     store = Store(tmp_path / "store")
     assert {one["key"] for one in kept} == {entry.key for entry in store.entries()}
-    data = (BEFORE / "sim-readers" / "archive.zip").read_bytes()
+    data = (BEFORE / version / "archive.zip").read_bytes()
     taken = archive.import_archive(
         Store(tmp_path / "new"), "0" * 32, data, "archive.zip", results=True
     )
