@@ -324,7 +324,7 @@ class Cluster:
         Raises
         ------
         ClusterError
-            If a key is missing, unknown or of the wrong kind.
+            If a key is missing or of the wrong kind, or a row has an unknown key.
         """
         if not isinstance(data, Mapping) or "groups" not in data:
             shown = "" if isinstance(data, Mapping) else f" but {data!r:.60}"

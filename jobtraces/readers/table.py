@@ -139,14 +139,17 @@ class Rows:
         return report
 
     def table(self) -> pa.Table:
-        """Return all rows as text, in order, with their numbers as `ROW`."""
+        """Read and return the usable rows as text, in order, with 1-based numbers as `ROW`.
+
+        Works once; `report` tells which rows were dropped.
+        """
         schema = pa.schema([(ROW, pa.int64()), *((name, pa.string()) for name in self.names)])
         table = pa.Table.from_batches(self.batches(), schema=schema)
         numbers = table.column(ROW).to_numpy()
         return table if (numbers[1:] > numbers[:-1]).all() else table.sort_by(ROW)
 
     def frame(self) -> pd.DataFrame:
-        """Return all rows as text, indexed by 1-based row number."""
+        """Read and return the usable rows as text, indexed by 1-based row number."""
         return as_frame(self.table())
 
     def _parse_rows(self) -> Iterator[pa.RecordBatch]:

@@ -89,7 +89,7 @@ class RoomOverTime(NamedTuple):
     most: Floats
 
     def sample_at(self, t_s: Floats) -> RoomOverTime:
-        """Return the room at other instants, none before the first one."""
+        """Return the room at other instants, none of which may be before the first one."""
         rows = np.searchsorted(self.t_s, t_s, "right") - 1
         return RoomOverTime._make([t_s, *(values[rows] for values in self[1:])])
 

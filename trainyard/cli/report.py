@@ -25,7 +25,7 @@ from trainyard.views.report.page import offline_html
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``python -m trainyard report``."""
+    """Declare the arguments of ``report``: scenario, trace, changes, output and reading."""
     parser.set_defaults(command=command_report)
     parser.add_argument(
         "--scenario", metavar="FILE.json", required=True, help="scenario file saved in the app"

@@ -57,8 +57,8 @@ class ProfileCoverage:
     Parameters
     ----------
     missing : DataFrame
-        Combinations without a measurement or with throughput 0, see `sim.perf.lookup.missing`; also
-        those with a substitute.
+        Combinations without a measurement or with throughput 0, see
+        `sim.perf.lookup.missing_combinations`; also those with a substitute.
     unmeasured : array of bool of shape (jobs,)
         Jobs that prevent the run: their throughput on an allowed GPU type, or their amount of work,
         is unknown.
@@ -138,7 +138,7 @@ def profile_coverage(
     return ProfileCoverage(
         missing_combinations(trace, cluster, table),
         gaps.stopped,
-        _jobs_helped_by(model, trace, cluster, gaps.stopped),
+        _count_helped_jobs(model, trace, cluster, gaps.stopped),
         (*sentences, *types),
     )
 
@@ -246,12 +246,12 @@ def _find_gaps(spec: Profiled, trace: Trace, cluster: Cluster) -> _Gaps:
     )
 
 
-def _jobs_helped_by(
+def _count_helped_jobs(
     spec: Profiled, trace: Trace, cluster: Cluster, stopped: NDArray[np.bool_]
 ) -> dict[str, int]:
-    """Return substitute -> number of the stopped jobs that could run with it.
+    """Return how many stopped jobs could run with `RELATIVE`, and with some model (key "").
 
-    Substitutes that help no job are left out; a model also if it helps no more than `RELATIVE`.
+    A number of 0 is left out; that of a model also if it is not above that of `RELATIVE`.
     """
     if not stopped.any():
         return {}

@@ -127,7 +127,7 @@ def _progress_text(title: str, jobs: list[Submission], session: state.Session) -
 
 
 def draw_notes(view: ComparisonView, *, has_ledger: bool = True) -> None:
-    """Draw the view's notes below the ledger, and details of failed runs.
+    """Draw the view's notes; per failed run its details and a button to run without it.
 
     Parameters
     ----------

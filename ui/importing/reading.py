@@ -44,7 +44,11 @@ def has_file() -> bool:
 
 
 def peek(data: bytes = b"") -> Any:
-    """Return the first rows of the uploaded file, cached; None if there are none."""
+    """Return format, columns and first rows of the uploaded file, and a guessed mapping.
+
+    Kept in the session; None without an upload or if it is not a table. `data`: its bytes, if at
+    hand.
+    """
     upload = state.session().upload
     if upload is None:
         return None

@@ -213,7 +213,10 @@ def _draw_more(study: Study, request: PlanRequest, row: int, is_locked: bool) ->
 def _draw_range_choice(
     study: Study, request: PlanRequest, row: int, is_locked: bool
 ) -> PlanRequest:
-    """Draw whether the search finds its range, else the range; return the request."""
+    """Draw the choice of an automatic or given range; return the request for this row only.
+
+    Drops a second row and the budget. `begin` > 0 = automatic.
+    """
     is_automatic = st.toggle(
         "Automatic range",
         bool(request.begin),

@@ -477,7 +477,10 @@ class Gavel(Allocator):
         return not (won[~self._sits_out] >= 0).any()
 
     def _type_order(self, view: View) -> list[int]:
-        """Return the type columns in filling order: the fastest first, or shuffled as upstream."""
+        """Return type columns in filling order: fastest first, or shuffled as upstream does.
+
+        Shuffled with `faithful`, for `isolated` and, without `aware`, all but `gandiva`.
+        """
         order = list(range(len(self._placement.gpus)))
         if (
             self.faithful

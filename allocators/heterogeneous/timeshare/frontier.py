@@ -79,7 +79,11 @@ class FrontierMarket:
 
     @classmethod
     def from_problem(cls, problem: Problem) -> FrontierMarket:
-        """Return the market of a problem, without jobs that cannot run and types without GPUs."""
+        """Return the market of a problem, with rates relative to each job's fastest type.
+
+        Jobs that cannot run and types without GPUs are left out; of many jobs, equal ones are
+        grouped.
+        """
         types = np.flatnonzero(problem.devices > 0)
         within = problem.rates[:, types]
         highest = within.max(axis=1, initial=0.0)

@@ -192,7 +192,7 @@ class _Run:
     ----------
     view : View
         The view at the first decision; quota of running jobs is booked.
-    site : Config
+    site : KueueConfig
         The objects.
     tenants : Tenants
         Queue of each tenant.

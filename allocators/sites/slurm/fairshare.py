@@ -161,7 +161,7 @@ class FairShare:
         return node
 
     def _attach(self, child: Share, parent: Share) -> None:
-        """Make a node the child of another node."""
+        """Link a node and its parent in both directions; normalized shares are set later."""
         child.parent = parent
         parent.children.append(child)
 

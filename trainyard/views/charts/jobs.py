@@ -541,7 +541,7 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
 def _bar(
     table: pd.DataFrame, part: JctPart, rows: np.ndarray[Any, np.dtype[np.int64]], unit_s: float
 ) -> Trace:
-    """Return the bars of one part of the completion time, one per policy."""
+    """Return the bars of one part of the completion time, a policy at each y of `rows`."""
     seconds = table[part.column].to_numpy(np.float64)
     share = np.divide(
         seconds, table["jct_s"].to_numpy(np.float64), out=np.zeros_like(seconds), where=seconds > 0
