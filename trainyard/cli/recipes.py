@@ -98,7 +98,7 @@ def _try_recipe(place: str, *files: str) -> list[str]:
         imported.trace.frame.head(SHOWN).to_string(index=False),
         *(
             [f'To apply the recipe to such files automatically, add: fingerprint = "{fingerprint}"']
-            if fingerprint and fingerprint != own.fingerprint
+            if fingerprint not in ("", own.fingerprint) and "[lines]" not in own.text
             else []
         ),
     ]

@@ -248,7 +248,7 @@ JSON: dict[str, tuple[bytes, list[Row], dict[str, int]]] = {
         {PENDING: 1, RUNNING: 1},
     ),
 }
-TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
+TEXTS: dict[str, tuple[str, list[Row], dict[str, int]]] = {
     "wandb": (
         "Name,State,Notes,User,Tags,Created,Runtime,Sweep,GPU Count,GPU Type\n"
         "sunny,finished,-,ann,,2026-03-02T09:00:00.000Z,90061,,2,NVIDIA A100\n"
@@ -395,7 +395,7 @@ EVENT = {
 NEW = {"regarding": EVENT["involvedObject"]}
 CASES = {
     **JSON,
-    **{name: (text.encode(), rows, left) for name, (text, rows, left) in TABLES.items()},
+    **{name: (text.encode(), rows, left) for name, (text, rows, left) in TEXTS.items()},
 }
 
 
@@ -506,7 +506,7 @@ def test_of_two_recipes_that_fit_equally_one_is_asked_for() -> None:
 
 
 def test_every_recipe_has_an_export() -> None:
-    # Traces of several tables, and logs, have tests of their own.
+    # Traces of several tables have tests of their own.
     single = {one.name for one in recipes.shipped_recipes() if not (one.refuse or one.tables)}
     assert single == {
         *CASES,
