@@ -263,7 +263,7 @@ def test_the_how_to_on_classes_lists_every_lesson() -> None:
 def test_every_file_that_is_named_exists() -> None:
     # Decision records name what was there at their time, and how-tos what the reader will make.
     ours = r"`((?:allocators|docs|jobtraces|pages|scripts|sim|tests|trainyard|ui)/[\w./-]+)`"
-    made = {"allocators/queue/smallest.py", "tests/allocators/test_smallest.py"}
+    made = {"allocators/queue/smallest.py", "tests/allocators/queue/test_smallest.py"}
     assert [
         f"{page.relative_to(ROOT)}: {name}"
         for page in PAGES
