@@ -17,7 +17,7 @@ TABS: Final[url_params.Tabs] = {
     what_if.NAME: ("What if", what_if.draw),
     "sweep": ("Sweep", sweep.draw),
     quotas.NAME: ("Quotas", quotas.draw),
-    mid_run_switch.NAME: ("Switch policy mid-run", mid_run_switch.draw),
+    mid_run_switch.NAME: ("Mid-run change", mid_run_switch.draw),
     backtest.NAME: ("Backtest", backtest.draw),
 }
 

@@ -7,6 +7,8 @@ from typing import Final
 
 import streamlit as st
 
+from ui import words
+
 SEAT: Final = "seat"
 """URL parameter: a random number of one browser tab, so that a reload is the same student; shared
 links omit it.
@@ -48,9 +50,14 @@ def is_presenting() -> bool:
 def draw_tabs(tabs: Tabs, first: str, key: str) -> None:
     """Draw tabs, opening `first` at a followed link; only the open tab is drawn.
 
-    Its name is written to the URL.
+    Its name is written to the URL; an unknown name in the URL gives a warning.
     """
     titles = [title for title, _ in tabs.values()]
+    if (requested := st.query_params.get(TAB, "")) and requested not in tabs:
+        st.warning(
+            words.plain(f"There is no tab “{requested}” here. Choose one below."),
+            icon=":material/warning:",
+        )
     # Not as `default`: a default that changes with the URL would reset the chosen tab. A URL with
     # another tab than the one written last is a followed link.
     if st.session_state.get(key) not in titles or first != st.session_state.get(f"{key}/written"):

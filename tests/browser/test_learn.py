@@ -52,7 +52,7 @@ def test_a_link_to_a_replay_on_a_fresh_server_and_its_run(store: Path, visit: Vi
         page.get_by_role("button", name="Run this replay").dblclick()
         table = page.locator("table.ty").first
         expect(table).to_be_visible(timeout=120_000)
-        expect(table).to_contain_text(re.compile("in the band|outside the band|undecided"))
+        expect(table).to_contain_text(re.compile("in the range|outside the range|undecided"))
         # The table fills while the replay runs; the figures come when it is complete.
         expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=120_000)
         shown = table.inner_text()

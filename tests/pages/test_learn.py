@@ -125,9 +125,9 @@ def test_run_wait_and_see_the_figures(made: list[Still]) -> None:
     table = texts(app)
     assert "up to 50 % shorter" in table
     assert "So far" not in table
-    assert "✓ in the band" in table
-    assert "not counted: band drawn after results" in table
-    assert "Not counted: 2 band drawn after results." in table
+    assert "✓ in the range" in table
+    assert "not counted: range set after results" in table
+    assert "Not counted: 2 range set after results." in table
     assert "no figure published" in table
     # Published beside simulated, and one curve for every measure of both axes.
     assert len(app.get("plotly_chart")) == 1 + 2 + 1
@@ -168,7 +168,7 @@ def test_what_was_run_is_there_again_on_another_server(made: list[Still], pool: 
     before.finish()
     app = at({"replay": "small", "seeds": "5"})
     assert not has(app, "run_replay")
-    assert "✓ in the band" in texts(app)
+    assert "✓ in the range" in texts(app)
     assert [run.state for run in made] == ["done"]
 
 

@@ -88,7 +88,7 @@ def test_before_the_first_search_it_says_what_it_takes_and_who_is_left_out(visit
     app = visit("plan")
     (start,) = [button for button in app.button if button.label.startswith("Search")]
     assert start.proto.type == "primary"
-    assert "At most 21 runs per policy, about " in texts(app)
+    assert "At most 63 runs (21 per policy), about " in texts(app)
     assert "Recorded schedule is left out" in texts(app)
     assert "The search shows the fewest nodes per policy" in texts(app)
     recipe = recipe_of(app)
@@ -298,13 +298,13 @@ def test_a_sweep_says_who_is_ahead_where(go: Go, study: Study, pool: FakePool) -
     assert [button for button in app.button if button.label.startswith("Sweep")]
     assert "6 runs (3 points × 2 policies)" in texts(app)
     ended(pressed(app, "Sweep"), sweep)
-    assert app.title[0].value.startswith("Lowest average completion time, of 3 points: SRTF at ")
+    assert app.title[0].value.startswith("Lowest average completion time: SRTF at ")
     assert library.items(pool.store, "me")[0].recipe() == sweep
     app.session_state["data/sweep"] = True
     app.run()
     assert "Average completion time (min)" in app.dataframe[0].value
     (way,) = [box for box in app.selectbox if box.label == "Show"]
-    way.select("change against FIFO").run()
+    way.select("Change against FIFO").run()
     sound(app)
     app.session_state["data/sweep"] = True
     app.run()
@@ -331,7 +331,7 @@ def test_failed_cells_are_said_and_the_others_are_drawn(go: Go, study: Study) ->
     app = ended(pressed(go(sweep), "Sweep"), sweep)
     assert any(warning.value.startswith("2 runs failed: ") for warning in app.warning)
     assert "of 1 point" in app.title[0].value or "point" in app.title[0].value
-    assert [field.value for field in app.text_input if field.label == "one by one"] == ["4, -1"]
+    assert [field.value for field in app.text_input if field.label == "List of values"] == ["4, -1"]
 
 
 def test_two_axes_are_maps_and_three_a_table(go: Go, study: Study) -> None:
@@ -350,9 +350,9 @@ def test_two_axes_are_maps_and_three_a_table(go: Go, study: Study) -> None:
 
 def test_an_enormous_grid_is_refused_with_a_sentence(go: Go, study: Study) -> None:
     app = go(swept(replace(study, repeats=50), 50))
-    (steps,) = [field for field in app.number_input if field.label == "steps"]
+    (steps,) = [field for field in app.number_input if field.label == "Steps"]
     steps.set_value(1000).run()
-    (second,) = [box for box in app.selectbox if box.label == "and"]
+    (second,) = [box for box in app.selectbox if box.label == "Second setting"]
     second.select("seed").run()
     sound(app)
     assert any("runs, more than 100,000" in error.value for error in app.error)

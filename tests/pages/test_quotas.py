@@ -15,7 +15,7 @@ def test_the_quota_of_each_team_is_found(visit: Open, tiny: Study, pool: FakePoo
     sound(app)
     # Whatever the quotas are, a record stays as it is.
     assert app.selectbox(key="quotas_policy").options == ["FIFO", "SJF"]
-    app.number_input(key="quotas_min").set_value(100_000.0).run()
+    app.text_input(key="quotas_target").set_value("70 days").run()
     app.button(key="quotas_find").click().run()
     sound(app)
     table = app.dataframe[0].value

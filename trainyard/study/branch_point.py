@@ -61,7 +61,7 @@ class BranchPoint(Document):
             object.__setattr__(self, "until_s", inf)
         if not self.until_s > self.at_s:
             raise ParameterError(
-                "Lost nodes would return before they are lost. Choose a later time for their"
+                "Removed nodes would return before their removal. Choose a later time for their"
                 " return."
             )
         if any(count < 1 for _, count in self.added):
@@ -70,7 +70,7 @@ class BranchPoint(Document):
             )
         if self.policy is None and not self.added and not self.lost:
             raise ParameterError(
-                "Nothing changes. Choose another policy, nodes to add, or racks to lose."
+                "Nothing changes. Choose another policy, nodes to add, or nodes to remove."
             )
 
     def to_json(self) -> dict[str, Any]:

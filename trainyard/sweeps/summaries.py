@@ -56,7 +56,7 @@ _EXAMPLES: Final = {"s": "45 s, 30 min, 1 h or 2 days", "1": "90 %", "USD": "12"
 def without_replays(study: Study, store: Store) -> tuple[Study | None, dict[str, str]]:
     """Return the study of policies that can run at other sizes, and why others are left out.
 
-    A policy that replays the recorded schedule is left out, because it is equal on all clusters.
+    A policy that replays the recorded schedule is left out: it does not depend on cluster or load.
     The study is None if no policy remains; reasons are by title.
 
     Raises
@@ -68,7 +68,7 @@ def without_replays(study: Study, store: Store) -> tuple[Study | None, dict[str,
     for at, (spec, title) in enumerate(zip(study.allocators, study.titles, strict=True)):
         choice = catalog.allocator(spec, trace, study.base.perf)
         if "recorded_start" in choice.needs.reads:
-            left_out[title] = "It repeats the recorded schedule, which is equal on all clusters."
+            left_out[title] = "It does not depend on cluster or load."
         elif choice.reason:
             left_out[title] = choice.reason
         else:
@@ -117,7 +117,7 @@ def executor_text(where: str) -> str:
     """Return where an executor runs, as text."""
     if where.startswith(DASK):
         return f"on the workers of the Dask scheduler at {where.removeprefix(DASK)}"
-    return f"on this server, {parallel_runs(where)} at once"
+    return f"on this server, {parallel_runs(where)} in parallel"
 
 
 def batch_seconds(one_process: Estimate, runs: int, where: str) -> float:
@@ -145,7 +145,7 @@ def size_text(question: SizeQuestion, size: Size) -> str:
 
 
 def fixed_nodes_text(question: SizeQuestion) -> str:
-    """Return the nodes that do not vary as text: "4 V100 nodes stay"; "" if there are none."""
+    """Return the nodes that do not vary as text: "4 V100 nodes"; "" if there are none."""
     groups = question.study.base.cluster.groups
     fixed = [
         f"{group.count} {row_name(question.study, at)}"
@@ -153,7 +153,7 @@ def fixed_nodes_text(question: SizeQuestion) -> str:
         if at not in question.groups and group.count
     ]
     count = sum(group.count for at, group in enumerate(groups) if at not in question.groups)
-    return f"{' and '.join(fixed)} {'node stays' if count == 1 else 'nodes stay'}" if fixed else ""
+    return f"{' and '.join(fixed)} {'node' if count == 1 else 'nodes'}" if fixed else ""
 
 
 def savings_text(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
@@ -167,7 +167,8 @@ def savings_text(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str
         others = " No policy needs fewer." if len(answers) > 1 else ""
         return f"{base.policy} needs {_need_text(base, question)}.{others}"
     if base.size is None:
-        return f"{best.policy} needs {_need_text(best, question)}; {base.policy} needs more."
+        rest = f"{base.policy} needs more" if base.over else f"no answer for {base.policy} yet"
+        return f"{best.policy} needs {_need_text(best, question)}; {rest}."
     few = f"{'' if base.over else 'at most '}{sum(base.size)}"
     base_need = few if len(base.size) == 1 else _need_text(base, question)
     first = f"{best.policy} needs {_need_text(best, question)}; {base.policy} needs {base_need}."

@@ -116,9 +116,9 @@ def verdict(
         f"{policy} at {count}" for policy, count in sorted(won.items(), key=lambda item: -item[1])
     ]
     parts += [f"no clear difference between the first two at {unclear}"] if unclear else []
+    parts[0] += f" of {formatting.plural(len(points), 'point')}"
     return (
-        f"{'Lowest' if lower else 'Highest'} {formatting.in_sentence(title)}, of {len(points)}"
-        f" point{'' if len(points) == 1 else 's'}: {', '.join(parts)}."
+        f"{'Lowest' if lower else 'Highest'} {formatting.in_sentence(title)}: {', '.join(parts)}."
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sim.metrics.registry import COLUMNS
+from trainyard.formatting import in_sentence
 from trainyard.study.size_question import SizeQuestion
 from trainyard.study.sweep import Sweep
 from trainyard.sweeps.axes import row_name
@@ -68,7 +69,9 @@ def sweep_curve(
         ends = (float(min(axis.values)), float(max(axis.values)))
     else:
         table["x"] = table["x"].map(lambda value: charts.literal(value_text(value)))
-    title = f"{'Change of ' if amount.change else ''}{amount.title} over {findings.axes[0]}"
+    title = (
+        f"{'Change of ' if amount.change else ''}{amount.title} by {in_sentence(findings.axes[0])}"
+    )
     return FigureView(
         "sweep",
         charts.sweep_curve(table, style, amount, findings.axes[0], ends, charts.literal(title)),
@@ -98,7 +101,7 @@ def sweep_map(
     return FigureView(
         f"map/{policy}",
         figure,
-        f"{heading} over {findings.axes[0]} and {findings.axes[1]}.",
+        f"{heading} by {in_sentence(findings.axes[0])} and {in_sentence(findings.axes[1])}.",
         lambda: sweep_table(findings, of_policy, metric, change=change),
     )
 
@@ -138,14 +141,13 @@ def capacity_curve(
 
     `readings` = table of the tried sizes, `PlanRun.readings`.
     """
-    name = row_name(question.study, question.groups[0])
     target = _target(question)
     figure = charts.capacity_curve(
         readings,
         style,
         target,
         _drawn_range(question, readings),
-        f"{target.amount.title}, by number of {charts.literal(name)} nodes",
+        charts.literal(f"{row_name(question.study, question.groups[0])} nodes"),
     )
     return FigureView("capacity", figure, finding, lambda: _readings(question, readings))
 

@@ -77,7 +77,7 @@ def draw_seed(lesson: Lesson, setup: Setup) -> None:
         return
     st.session_state["lesson_seed"] = setup.seed
     st.number_input(
-        "Seed of the lesson",
+        "Lesson seed",
         0,
         reading.MAX_SEED,
         key="lesson_seed",
@@ -112,13 +112,18 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
         )
         with st.container(horizontal=True):
             name = st.text_input(
-                "Name of the class",
+                "Class name",
                 max_chars=classes.MAX_NAME_CHARS,
                 key="class_name",
-                placeholder="7b",
+                placeholder="e.g. CS 240",
             )
             students = st.number_input(
-                "Students", 0, MAX_STUDENTS, 0, key="class_of", help="0: unknown."
+                "Number of students",
+                0,
+                MAX_STUDENTS,
+                None,
+                key="class_of",
+                placeholder="unknown",
             )
             seed = st.number_input(
                 "Seed",
@@ -130,13 +135,14 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
             )
             max_jobs = lesson.jobs or reading.MIN_JOBS
             jobs = st.number_input(
-                "Maximum jobs",
+                "Job limit",
                 reading.MIN_JOBS,
                 max_jobs,
                 max_jobs,
                 step=50,
                 key="class_jobs",
                 disabled=not lesson.is_generated,
+                help="Fewer jobs run faster. Lessons on the sample use all its jobs.",
             )
         if not name.strip():
             st.caption("Name the class to get its link.")
@@ -149,7 +155,7 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
                     lesson.number,
                     int(seed),
                     int(jobs) if jobs < max_jobs else 0,
-                    int(students),
+                    int(students or 0),
                 ),
             ),
             language=None,

@@ -18,7 +18,7 @@ WORD: Final = "word"
 """URL parameter: search text of the glossary."""
 LIMITS: Final = (
     ("background/model.md", "What is not simulated", "Not modeled"),
-    ("background/trust.md", "What limits any answer", "Assumed"),
+    ("background/trust.md", "What limits any answer", "What limits any result"),
     ("background/trust.md", "Our reading", "What “our reading” means"),
 )
 """Page and section of the documentation, and title on the page."""
@@ -51,9 +51,9 @@ def draw_glossary() -> None:
         synonyms = f" ({entry.also})" if entry.also else ""
         title, text = glossary.read_page(entry.page)
         with st.container(horizontal=True, gap="xsmall"):
-            st.markdown(f"**{entry.term}**{synonyms}  \n{entry.text}")
+            st.markdown(f"**{entry.term}**{synonyms}  \n{entry.text}", width=760)
             if st.button(
-                f"More: {title}",
+                f"Docs: {title}",
                 key=f"more/{entry.term}",
                 type="tertiary",
                 help=f"From docs/{entry.page}",
@@ -77,7 +77,7 @@ def draw_limits() -> None:
     )
     _draw_folded(FINDINGS)
     with st.expander(
-        "Results outside their band, in replays run on this server",
+        "Results outside the expected range, in replays run on this server",
         key="limits_bands",
         on_change="rerun",
     ) as box:
@@ -87,7 +87,7 @@ def draw_limits() -> None:
     st.subheader("Sources", anchor=False)
     lines = [
         f"- {words.plain(paper.authors)}: [{words.plain(paper.title)}]({paper.link}),"
-        f" {words.plain(paper.venue)} {paper.year}"
+        f" {words.plain(paper.venue)}, {paper.year}"
         for paper in papers()
     ]
     st.markdown("\n".join(lines))
@@ -108,7 +108,7 @@ def _draw_folded(parts: Sequence[tuple[str, str, str]]) -> None:
 
 
 def _draw_outside() -> None:
-    """Draw a table of claims outside their band, over replays finished on this server."""
+    """Draw a table of claims outside the expected range, over replays finished on this server."""
     finished_count, rows = 0, []
     for name in names():
         replay = load(name)
@@ -128,9 +128,9 @@ def _draw_outside() -> None:
         ]
     st.caption(
         f"{finished_count} of {words.plural(len(names()), 'replay')} have run here with their usual"
-        " seeds. Outside: the whole interval is outside the band. This is a finding, not an error."
+        " seeds. Outside: the whole interval is outside the range. This is a finding, not an error."
     )
     if rows:
         st.dataframe(pd.DataFrame(rows), hide_index=True)
     elif finished_count:
-        st.markdown("None of their results is outside its band.")
+        st.markdown("None of their results is outside its range.")

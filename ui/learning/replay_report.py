@@ -22,17 +22,19 @@ from ui import figure, state, words
 _CHART_PX: Final = 420
 _NEAR: Final = 1.5
 _VERDICTS: Final = {
-    "in": ("better", "✓ in the band"),
-    "out": ("worse", "✗ outside the band"),
+    "in": ("better", "✓ in the range"),
+    "out": ("worse", "✗ outside the range"),
     "undecided": ("", "? undecided"),
-    "no band": ("", "– no band"),
+    "no band": ("", "– no range"),
     "not yet": ("", "… not yet"),
 }
 """Verdict of a row -> CSS class and text of its cell; color is never the only sign."""
 _CAPTION: Final = (
-    "Below each measure: certainty and run size. Verdict: the interval is wholly in or outside"
-    " the band, else undecided. Outside is a finding."
+    "Below each measure: certainty and run size. Verdict: the interval is wholly in or outside the"
+    " expected range, else undecided. Outside is a finding."
 )
+_MARK: Final = ("band drawn", "range set")
+"""Mark of a claim in the words of this page."""
 Pair = tuple[ClaimRow, str]
 """A claim with its label."""
 
@@ -52,9 +54,9 @@ def draw_interpretation(replay: Replay) -> None:
     """Draw what the paper specifies, and which choices the replay makes itself."""
     grid = st.grid(2, min_column_width=300)
     with grid.cell():
-        st.markdown(f"**What is known of the paper.** {words.plain(replay.known)}")
+        st.markdown(f"**Known of the paper.** {words.plain(replay.known)}")
     with grid.cell():
-        st.markdown(f"**Our reading.** {words.plain(replay.reading)}")
+        st.markdown(f"**Method and limits (our reading).** {words.plain(replay.reading)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,7 @@ def draw_results(replay: Replay, result: ReplayResult, seeds: int) -> None:
     claimed, unclaimed = _split_claims(replay, report.rows)
     st.html(_claims_table(claimed or unclaimed))
     if verdicts := tally(report.rows):
-        st.markdown(f"**{verdicts}**")
+        st.markdown(f"**{verdicts.replace(*_MARK)}**")
     if report.sentences:
         st.markdown(
             "\n".join(
@@ -145,7 +147,6 @@ def draw_speedups(replay: Replay) -> None:
         return
     with st.expander(
         "Speed-up of each job class",
-        icon=":material/help:",
         key=f"why/{replay.name}",
         on_change="rerun",
     ) as box:
@@ -155,7 +156,7 @@ def draw_speedups(replay: Replay) -> None:
 
 def draw_setup(replay: Replay, seeds: int) -> None:
     """Draw an expander with command, policies, bounds, axes and scenario of a replay."""
-    with st.expander("Setup", icon=":material/terminal:"):
+    with st.expander("Setup"):
         st.code(
             f"python -m trainyard replay {replay.name} --seeds {seeds} --curves",
             language="bash",
@@ -249,12 +250,14 @@ def _claim_cells(row: ClaimRow, label: str) -> list[str]:
         f"{_percent_text(measure, estimate.value)}"
     )
     source = (
-        f'<span class="unit">band: {_keep_together(html.escape(claim.band_from))}</span>'
+        f'<span class="unit">expected range: {_keep_together(html.escape(claim.band_from))}</span>'
         if band
         else ""
     )
     if band and claim.mark:
-        source += f'<span class="unit">not counted: {html.escape(claim.mark)}</span>'
+        source += (
+            f'<span class="unit">not counted: {html.escape(claim.mark.replace(*_MARK))}</span>'
+        )
     return [
         (
             f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span'

@@ -64,10 +64,8 @@ def draw() -> None:
 
 def _draw_replay_choice() -> str | None:
     """Draw the list of replays; return the chosen one (first the URL's), or None."""
-    all_names = names()
-    requested = url_params.get(NAME) or next(
-        (name for name in (DEFAULT_REPLAY, *all_names) if name in all_names), ""
-    )
+    all_names = sorted(names(), key=lambda name: name != DEFAULT_REPLAY)
+    requested = url_params.get(NAME) or next(iter(all_names), "")
     if requested not in all_names:
         st.warning(
             words.plain(f"There is no replay “{requested}”. Choose one below."),

@@ -32,8 +32,8 @@ CHECKED: Final = "check"
 checked, applied findings, whether settings are fitted; "" = defaults.
 """
 _ABOUT: Final = (
-    "Check against the past: simulate the policy that was in force on the recorded jobs, and"
-    " compare each wait with the recorded one."
+    "Check against the past: simulate the policy that your cluster used, and compare each wait with"
+    " the recorded one."
 )
 _WRITTEN: Final = "past_written"
 _EDITION: Final = "past_edition"
@@ -100,7 +100,7 @@ def draw() -> None:
         titles = _backtest_policies(study)
         if not titles:
             st.info(
-                "No policy of the scenario can be backtested. Choose the one that was in force.",
+                "No policy of the scenario can be backtested. Choose the one your cluster used.",
                 icon=":material/rule:",
             )
             st.page_link("pages/policies.py", label="Choose policies", icon=":material/rule:")
@@ -154,7 +154,7 @@ def _draw_form(
     form_row = st.container(horizontal=True, vertical_alignment="bottom", key="past_form")
     with form_row:
         policy = st.selectbox(
-            "Policy in force",
+            "Policy your cluster used",
             list(titles),
             list(titles).index(initial.policy),
             format_func=lambda index: charts.visible(titles[index]),
@@ -244,8 +244,8 @@ def _draw_results(check: Check, able: dict[int, str], run: Run, is_running: bool
     if report is None:
         if not is_running:
             st.caption(
-                "A backtest shows how accurate this policy's waits are, and whether you can quote"
-                " gains over the recorded schedule."
+                "A backtest shows how far to trust simulated waits, and gains over the recorded"
+                " schedule."
             )
         return
     if report.past is None:

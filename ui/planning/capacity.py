@@ -144,7 +144,7 @@ def draw() -> None:
         question,
         "Search",
         question.most_runs,
-        f"at most {words.plural(runs_per_policy, 'run')} per policy",
+        f"at most {words.plural(question.most_runs, 'run')} ({runs_per_policy:,} per policy)",
         partial(plan_results.draw, question, library.recipe_id(question)),
         button_place=sentence_row,
     )

@@ -16,6 +16,7 @@ from trainyard.study.size_question import SizeQuestion
 from trainyard.study.size_search import FAR_IN_A_ROW, MAX_CHECKED
 from trainyard.study.study import Study
 from trainyard.sweeps import summaries
+from trainyard.sweeps.axes import row_name
 from trainyard.sweeps.plan import HOURS_A_MONTH, PlanRun, PolicyAnswer
 from trainyard.views import charts, metric_table, sweeps
 from trainyard.views.markup import html_scroll_table, text
@@ -39,9 +40,9 @@ def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -
     finding = summaries.savings_text(answers, question)
     if finding:
         st.title(
-            words.plain(finding if not is_running else f"So far: {finding}").replace(
-                "$ ", "$\u00a0"
-            ),
+            words.plain(
+                finding if all(answer.over for answer in answers) else f"So far: {finding}"
+            ).replace("$ ", "$\u00a0"),
             anchor=False,
         )
     unmet = [answer for answer in answers if answer.size is None and answer.over]
@@ -54,7 +55,8 @@ def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -
         _draw_suggestions(question, unmet)
     style = policy_style(question.study)
     st.html(_bars_markup(answers, style))
-    _draw_curve(question, question_id, readings, answers, style)
+    if len(question.groups) > 1 or readings["size"].nunique() > 1:
+        _draw_curve(question, question_id, readings, answers, style)
     st.html(_table_markup(question, answers, style))
     _draw_failures(readings)
     if not is_running:
@@ -81,11 +83,13 @@ def _bar_markup(answer: PolicyAnswer, looks: charts.theme.Style, max_nodes: int)
     colour = figure.themed_color(looks[answer.policy][0])
     name = f'<span style="color: {colour}">{text(answer.policy)}</span>'
     if answer.size is None:
-        status = "not met" if answer.over else "searching"
-        return f"<div><p>{name}</p><small>{status}</small></div>"
-    number, share = " + ".join(map(str, answer.size)), 100 * sum(answer.size) / max_nodes
+        return f"<div><p>{name}</p><small>{_NO_SIZE[answer.over]}</small></div>"
+    number, share = (
+        _SIZE[answer.over].format(" + ".join(map(str, answer.size))),
+        100 * sum(answer.size) / max_nodes,
+    )
     usd = answer.usd_per_h * HOURS_A_MONTH
-    price = f"{money(usd)} a month" if usd > 0 else ""
+    price = f"whole cluster: {money(usd)} a month" if usd > 0 else ""
     bar = f'<i style="width: {share * _BAR:.1f}%; background: {colour}"></i>'
     return f"<div><p><b>{number}</b> {name}</p>{bar}<small>{text(price)}</small></div>"
 
@@ -94,9 +98,16 @@ def _table_markup(
     question: SizeQuestion, answers: Sequence[PolicyAnswer], looks: charts.theme.Style
 ) -> str:
     """Return the HTML table of answers: nodes, GPUs, price, and the value with one node fewer."""
+    rows = " + ".join(row_name(question.study, at) for at in question.groups)
     head = "".join(
-        f'<th scope="col">{name}</th>'
-        for name in ("Policy", "Nodes", "GPUs", "Per month", "At one node fewer")
+        f'<th scope="col">{text(name)}</th>'
+        for name in (
+            "Policy",
+            f"{rows} nodes",
+            "Total GPUs",
+            "Cluster cost per month",
+            "With one node fewer",
+        )
     )
     body = "".join(
         '<tr><th scope="row">'
@@ -106,19 +117,18 @@ def _table_markup(
         for answer in answers
     )
     fixed_rows = summaries.fixed_nodes_text(question)
-    note = f"The cluster’s {fixed_rows}." if fixed_rows else ""
+    note = f"GPUs and cost include the {fixed_rows} that the cluster keeps." if fixed_rows else ""
     return html_scroll_table(f"<tr>{head}</tr>", body, dark=figure.is_dark(), note=note)
 
 
 def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...]:
     """Return the cells of one policy: nodes, GPUs, price, value with one node fewer."""
     if answer.size is None:
-        reached = f"{summaries.nearest_miss(answer, question)}" if answer.over else "searching"
+        reached = f"{summaries.nearest_miss(answer, question)}" if answer.over else _NO_SIZE[False]
         return (reached, *[words.MISSING] * 3)
-    suffix = "" if answer.over else " or fewer"
     usd = answer.usd_per_h * HOURS_A_MONTH
     return (
-        f"{' + '.join(map(str, answer.size))}{suffix}",
+        _SIZE[answer.over].format(" + ".join(map(str, answer.size))),
         f"{question.cluster(answer.size).gpus:,}",
         money(usd) if usd > 0 else words.MISSING,
         summaries.one_fewer(answer, question) or words.MISSING,
@@ -137,11 +147,12 @@ def _draw_curve(
         summaries.missed_text(answer, question) for answer in answers if answer.size is None
     )
     if len(question.groups) == 1:
-        view = figure.cached_view(
-            ("plan", question_id, len(readings), *looks.items()),
-            lambda: sweeps.capacity_curve(question, readings, looks, finding),
+        figure.draw(
+            figure.cached_view(
+                ("plan", question_id, len(readings), *looks.items()),
+                lambda: sweeps.capacity_curve(question, readings, looks, finding),
+            )
         )
-        figure.draw(view)
         return
     grid = st.grid(2, min_column_width=420)
     for answer in answers:
@@ -200,9 +211,8 @@ def _draw_compare_buttons(question: SizeQuestion, answers: Sequence[PolicyAnswer
         return
     with st.container(horizontal=True):
         for size in sizes:
-            label = f"Open {summaries.size_text(question, size)} in Compare"
             if st.button(
-                words.plain(label),
+                words.plain(f"Open {summaries.size_text(question, size)} in Compare"),
                 key=f"open/{size}",
                 icon=":material/compare_arrows:",
                 help="Uses this cluster size in your scenario.",
@@ -228,10 +238,9 @@ def _draw_command(question: SizeQuestion) -> None:
     """Draw the command line that repeats the search, and its file."""
     with st.expander("Command line"):
         st.code(f"python -m trainyard plan {_FILE}", language="bash")
-        document = json.dumps(question.to_json(), indent=2, ensure_ascii=False)
         st.download_button(
             _FILE,
-            document,
+            json.dumps(question.to_json(), indent=2, ensure_ascii=False),
             _FILE,
             "application/json",
             key="plan_file",
@@ -247,6 +256,8 @@ def _method_text(question: SizeQuestion) -> str:
     return _DOUBLING if question.begin else _BISECTION
 
 
+_NO_SIZE: Final = ("no answer yet", "not met")
+_SIZE: Final = ("at most {}", "{}")
 _NOTHING: Final = (
     "The search shows the fewest nodes per policy, their price, and a curve of all sizes tried."
 )

@@ -1,4 +1,4 @@
-"""The tab "Switch policy mid-run" of Plan: a change at one instant, and its effect."""
+"""The tab "Mid-run change" of Plan: a change at one instant, and its effect."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ _AS_BEFORE: Final = "as before"
 _MAX_ROWS: Final = 12
 _MAX_NAMES: Final = 2000
 _ABOUT: Final = (
-    "Change the policy, add nodes, or lose nodes at one instant of a run, and compare the rest with"
-    " the unchanged run, job by job."
+    "Change the policy or the nodes mid-run, and compare the rest with the unchanged run, job by"
+    " job."
 )
 _YEAR_S: Final = 365 * 86_400.0
 _SLIDER_STEPS: Final = 1000
 
 
 def draw() -> None:
-    """Draw the tab "Switch policy mid-run": the form, the run and its results."""
+    """Draw the tab "Mid-run change": the form, the run and its results."""
     st.write(_ABOUT)
     session = state.session()
     try:
@@ -101,7 +101,7 @@ def draw_link(at_s: float) -> None:
     policy = explore_params.get(explore_params.POLICY)
     st.page_link(
         "pages/plan.py",
-        label="Switch policy here",
+        label="Mid-run change here",
         icon=":material/alt_route:",
         query_params=parameters | ({explore_params.POLICY: policy} if policy else {}),
     )
@@ -150,7 +150,7 @@ def _draw_run_choice(runs: StudyResults) -> int:
     return int(
         explore_params.draw_choice(
             st.selectbox,
-            "Policy of the run",
+            "Run to change",
             list(titles),
             explore_params.POLICY,
             first,
@@ -193,7 +193,7 @@ def _draw_instant(entry: StoredResult, end_s: float) -> float:
             args=(epoch,),
         )
         st.text_input(
-            "Instant",
+            "Exact time",
             clock.format(at_s),
             key=key,
             on_change=_on_instant_typed,
@@ -247,7 +247,7 @@ def _draw_form(
     lost, until_s = _draw_lost_nodes(cluster, at_s, initial, version)
     if policy is None and not added and not lost:
         st.caption(
-            ":material/info: Choose a change: another policy, nodes to add, or nodes to lose."
+            ":material/info: Choose a change: another policy, nodes to add, or nodes to remove."
         )
         url_params.set_param(TURN, "")
         return None
@@ -314,9 +314,13 @@ def _draw_added_nodes(
         group = cluster.groups[row]
         gpus = f"{group.gpus} × {gpu_type(group.gpu_type)}" if group.gpus else "no GPUs"
         with grid.cell():
-            label = words.plain(f"Nodes to add like {name} ({gpus})")
             count = st.number_input(
-                label, 0, 10_000, initial.get(row, 0), step=1, key=f"from_here/add/{row}/{version}"
+                words.plain(f"Nodes to add like {name} ({gpus})"),
+                0,
+                10_000,
+                initial.get(row, 0),
+                step=1,
+                key=f"from_here/add/{row}/{version}",
             )
         added += [(row, int(count))] if count else []
     if len(cluster.groups) > len(rows):
@@ -329,7 +333,7 @@ def _draw_added_nodes(
 def _draw_lost_nodes(
     cluster: Cluster, at_s: float, initial: BranchPoint | None, version: int
 ) -> tuple[tuple[str, ...], float]:
-    """Draw the racks and nodes to lose; return names, and return time (s) or inf."""
+    """Draw the racks and nodes to remove; return names, and return time (s) or inf."""
     node_counts = from_here.nodes_by_place(cluster)
     names = list(node_counts)[:_MAX_NAMES]
     initial_names = [name for name in (initial.lost if initial else ()) if name in names]
@@ -343,27 +347,24 @@ def _draw_lost_nodes(
             for name in names
         }
         lost = st.multiselect(
-            "Racks and nodes to lose",
+            "Racks or nodes to remove",
             names,
             initial_names,
             key=f"from_here/lose/{version}",
             format_func=labels.__getitem__,
             placeholder="none",
         )
-        hours = (
-            (initial.until_s - initial.at_s) / 3600
-            if initial is not None and isfinite(initial.until_s)
-            else 0.0
-        )
         back_h = st.number_input(
             "Back after (h)",
             0.0,
             None,
-            hours,
+            (initial.until_s - initial.at_s) / 3600
+            if initial is not None and isfinite(initial.until_s)
+            else None,
             step=1.0,
             format="%g",
             key=f"from_here/back/{version}",
-            help="0: never.",
+            placeholder="never",
             width=150,
         )
     if len(node_counts) > len(names):
@@ -519,7 +520,7 @@ def _notes(branch: Branch, effect: BranchDifference) -> str:
     if branch.turn.added:
         parts.append("Added nodes cost from that instant; no policy plans with them before.")
     if branch.turn.lost:
-        parts.append("Lost nodes cost nothing while they are missing.")
+        parts.append("Removed nodes cost nothing while they are gone.")
     return " ".join(parts)
 
 

@@ -11,6 +11,7 @@ import streamlit as st
 from sim.errors import TrainyardError
 from trainyard.formatting import plural
 from trainyard.study.scenario import Scenario
+from trainyard.sweeps import summaries
 from trainyard.sweeps.team_quotas import QuotaPlan, can_plan, plan_quotas
 from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
@@ -21,8 +22,8 @@ NAME: Final = "quotas"
 _MAX_JOBS: Final = 5000
 """Maximum jobs of a search on the page, which blocks; larger ones need the command line."""
 _ABOUT: Final = (
-    "Find the quota with which 95 % of each tenant's jobs start in time. A joint run then checks"
-    " all quotas together."
+    "Finds the smallest quota per tenant at which 95 % of its jobs start in time, then checks all"
+    " quotas in one run."
 )
 
 
@@ -52,21 +53,22 @@ def draw() -> None:
             return
         with st.container(horizontal=True, vertical_alignment="bottom"):
             title = st.selectbox(
-                "Policy within the quotas", plannable, key="quotas_policy", width=320
+                "Policy inside the quotas", plannable, key="quotas_policy", width=320
             )
-            minutes = st.number_input(
-                "95 % of jobs start within (min)", 0.0, 1e6, 60.0, key="quotas_min", width=240
+            target = st.text_input(
+                "95 % of jobs start within", "1 h", key="quotas_target", width=240
             )
             is_clicked = st.button("Find quotas", key="quotas_find", type="primary")
+        wait_s = summaries.parse_limit("queue_p95_s", target)
         scenario = study.policy_scenarios(study.titles.index(title))[0]
         is_stored = _RESULT in st.session_state and st.session_state[_RESULT][0] == (
             scenario,
-            minutes,
+            wait_s,
         )
         if is_clicked and not is_stored:
             with st.spinner("Running each tenant alone, then all together"):
-                plan = plan_quotas(scenario, trace, 60.0 * minutes)
-            st.session_state[_RESULT] = ((scenario, minutes), plan)
+                plan = plan_quotas(scenario, trace, wait_s)
+            st.session_state[_RESULT] = ((scenario, wait_s), plan)
             is_stored = True
         if is_stored:
             _draw_quotas(scenario, st.session_state[_RESULT][1])

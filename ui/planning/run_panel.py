@@ -199,7 +199,7 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
     if st.session_state.get(_CONFIRM) == recipe_id:
         st.warning(
             f"{panel.takes}, {summaries.executor_text(server.executor_name())}: about"
-            f" {summaries.remaining_time(seconds)}. Cancelling keeps finished runs.",
+            f" {summaries.remaining_time(seconds)} in total. Cancelling keeps finished runs.",
             icon=":material/timer:",
         )
         with st.container(horizontal=True):
@@ -216,12 +216,9 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
             else panel.verb
         )
         place_text = summaries.executor_text(server.executor_name())
-        rest_text = (
-            f"{panel.max_runs - run.done:,} of "
-            if panel.is_exact and 0 < run.done < panel.max_runs
-            else ""
-        )
-        takes = f"{rest_text}{panel.takes}, about {summaries.remaining_time(seconds)}"
+        takes = f"{panel.takes}, about {summaries.remaining_time(seconds)} in total"
+        if panel.is_exact and 0 < run.done < panel.max_runs:
+            takes = f"{panel.max_runs - run.done:,} left of {takes}"
         with panel.button_place or st.container():
             clicked = st.button(
                 verb,
@@ -280,7 +277,7 @@ def _draw_live(panel: Panel, recipe_id: str) -> None:
         _draw_progress(panel, recipe_id, run)
     run_or_stored = run or look_up(panel.recipe)
     if not is_live:
-        _draw_end(run_or_stored)
+        _draw_end(panel.verb, run_or_stored)
     panel.draw(run_or_stored, is_live)
 
 
@@ -309,7 +306,7 @@ def _draw_progress(panel: Panel, recipe_id: str, run: Run) -> None:
     )
 
 
-def _draw_end(run: Run) -> None:
+def _draw_end(verb: str, run: Run) -> None:
     """Draw that the runs failed, were cancelled, or are stored only in part."""
     if run.state == "failed":
         st.error(words.plain(run.error), icon=":material/error:")
@@ -320,8 +317,7 @@ def _draw_end(run: Run) -> None:
         )
     elif run.state == "waiting" and run.done:
         st.info(
-            f"Already stored: {words.plural(run.done, 'run')}. Run the others to complete the"
-            " answer.",
+            f"Already stored: {words.plural(run.done, 'run')}. Press {verb} to run the rest.",
             icon=":material/history:",
         )
 

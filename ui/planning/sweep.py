@@ -12,7 +12,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.metrics.registry import COLUMNS
-from trainyard.formatting import plural
+from trainyard.formatting import in_sentence, plural
 from trainyard.library import library
 from trainyard.results import outcomes
 from trainyard.results.bootstrap import MIN_REPEATS
@@ -32,7 +32,7 @@ from ui.planning.run_panel import Run
 
 _FILE: Final = "sweep.json"
 _FIRST: Final = "jct_mean_s"
-_VALUES: Final = "values"
+_VALUES: Final = "Values"
 _MAX_POINTS: Final = 500
 """Points to choose a scenario from."""
 _MAP_AXES: Final = 2
@@ -76,9 +76,15 @@ def draw() -> None:
     runs_text += (
         f" × {words.plural(sweep.study.repeats, 'repeat')})" if sweep.study.repeats > 1 else ")"
     )
-    draw_results = partial(_draw_results, sweep, library.recipe_id(sweep), levers)
     plan_live.draw(
-        plan_live.Panel(sweep, "Sweep", sweep.runs, runs_text, draw_results, is_exact=True)
+        plan_live.Panel(
+            sweep,
+            "Sweep",
+            sweep.runs,
+            runs_text,
+            partial(_draw_results, sweep, library.recipe_id(sweep), levers),
+            is_exact=True,
+        )
     )
 
 
@@ -110,7 +116,7 @@ def _draw_results(
             if metrics
             else ""
         )
-        modes = [_VALUES, f"change against {charts.visible(findings.baseline)}"]
+        modes = [_VALUES, f"Change against {charts.visible(findings.baseline)}"]
         mode = _VALUES
         if len(sweep.study.allocators) > 1:
             mode = st.selectbox("Show", modes, key="sweep_way", width=280)
@@ -130,7 +136,10 @@ def _draw_figures(findings: SweepFindings, metric: str, *, change: bool) -> None
     """
     sweep, row_count = findings.sweep, len(findings.rows)
     verdict = _verdict_text(findings.mark, row_count, metric, findings)
-    st.title(words.plain(verdict), anchor=False)
+    st.title(
+        words.plain(verdict if row_count == sweep.runs else f"So far, {in_sentence(verdict)}"),
+        anchor=False,
+    )
     data = (_difference_data if change else _curve_data)(findings.mark, row_count, metric, findings)
     styles = policy_style(sweep.study)
     drawn_policies = first_drawn(
@@ -205,10 +214,9 @@ def _draw_downloads(findings: SweepFindings) -> None:
             ("Runs (CSV)", "csv", _to_csv),
             ("Runs (Parquet)", "parquet", _to_parquet),
         ):
-            data = partial(make, findings.rows)
             st.download_button(
                 label,
-                data,
+                partial(make, findings.rows),
                 f"trainyard-sweep.{name}",
                 key=f"sweep_{name}",
                 on_click="ignore",
@@ -235,9 +243,12 @@ def _draw_point_choice(findings: SweepFindings) -> None:
     """Draw the choice of a point, and the button that opens it as the scenario."""
     points = findings.sweep.points()[:_MAX_POINTS]
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        label = partial(_point_label, findings.axes, points)
         index = st.selectbox(
-            "Point", range(len(points)), key="sweep_point", format_func=label, width=420
+            "Point",
+            range(len(points)),
+            key="sweep_point",
+            format_func=partial(_point_label, findings.axes, points),
+            width=420,
         )
         if st.button(
             "Use this scenario",
@@ -261,12 +272,11 @@ def _point_label(axes: tuple[str, ...], points: tuple[SweepPoint, ...], index: i
 
 def _draw_command(sweep: Sweep) -> None:
     """Draw the command line that repeats the sweep, and its file."""
-    with st.expander("Command line", icon=":material/terminal:"):
+    with st.expander("Command line"):
         st.code(f"python -m trainyard sweep {_FILE}", language="bash")
-        text = json.dumps(sweep.to_json(), indent=2, ensure_ascii=False)
         st.download_button(
             _FILE,
-            text,
+            json.dumps(sweep.to_json(), indent=2, ensure_ascii=False),
             _FILE,
             "application/json",
             key="sweep_file",

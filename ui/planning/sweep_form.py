@@ -21,8 +21,8 @@ _MAX_STEPS: Final = 1000
 _MAX_REPEATS: Final = 50
 _CELL_PX: Final = 135
 _NOTHING: Final = ""
-_RANGE: Final = "range"
-_LIST: Final = "list"
+_RANGE: Final = "Range"
+_LIST: Final = "List"
 _FIRST_STEPS: Final = 9
 
 
@@ -166,19 +166,19 @@ def draw(
     grid = st.grid(min_column_width=_CELL_PX, vertical_alignment="bottom")
     with grid.cell():
         point_mode = st.selectbox(
-            "Points",
-            ("all", "at random"),
+            "Points to run",
+            ("All", "At random"),
             int(request.draw > 0),
             key=_widget_key("how"),
             disabled=is_locked,
             help=_POINTS,
         )
     draws, seed = 0, request.draw_seed
-    if point_mode != "all":
+    if point_mode != "All":
         with grid.cell():
             draws = int(
                 st.number_input(
-                    "How many",
+                    "Random points",
                     1,
                     10_000,
                     request.draw or 20,
@@ -198,12 +198,11 @@ def draw(
                 )
             )
     with grid.cell():
-        max_repeats = max(_MAX_REPEATS, request.repeats)
         repeats = int(
             st.number_input(
                 "Repeats",
                 1,
-                max_repeats,
+                max(_MAX_REPEATS, request.repeats),
                 request.repeats,
                 key=_widget_key("repeats"),
                 disabled=is_locked,
@@ -233,7 +232,7 @@ def _draw_setting(
         *([before.path] if before.path and before.path not in all_levers else []),
     ]
     label, start = (
-        "and" if position else "Vary",
+        "Second setting" if position else "Vary",
         paths.index(before.path) if before.path in paths else 0,
     )
     path = st.selectbox(
@@ -263,7 +262,7 @@ def _draw_setting(
     if kind == _LIST:
         with grid.cell():
             text = st.text_input(
-                "one by one",
+                "List of values",
                 setting.text or _values_text(setting),
                 key=_widget_key("text", position, path),
                 disabled=is_locked,
@@ -278,13 +277,8 @@ def _draw_range(
 ) -> VariedSetting:
     """Draw begin, end and number of steps; return the setting with this range."""
     ends = []
-    for name, value in (("from", setting.low), ("to", setting.high)):
+    for name, value in (("From", setting.low), ("To", setting.high)):
         with grid.cell():
-            help_ = (
-                None
-                if lever is None
-                else f"In the scenario: {lever.now:g}{f' {lever.unit}' if lever.unit else ''}."
-            )
             ends.append(
                 float(
                     st.number_input(
@@ -293,14 +287,16 @@ def _draw_range(
                         format="%g",
                         key=_widget_key(name, position, setting.path),
                         disabled=is_locked,
-                        help=help_,
+                        help=None
+                        if lever is None
+                        else f"In the scenario: {lever.now:g} {lever.unit}".rstrip() + ".",
                     )
                 )
             )
     with grid.cell():
         steps = int(
             st.number_input(
-                "steps",
+                "Steps",
                 2,
                 _MAX_STEPS,
                 setting.steps,
@@ -329,7 +325,7 @@ def _values_text(setting: VariedSetting) -> str:
 def _setting_label(path: str, all_levers: Mapping[str, Lever]) -> str:
     """Return the label of a setting in the select box; its path if no lever has it."""
     if path == _NOTHING:
-        return "nothing else"
+        return "none"
     return words.plain(all_levers[path].label) if path in all_levers else words.plain(path)
 
 

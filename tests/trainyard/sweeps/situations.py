@@ -54,6 +54,9 @@ SITUATIONS: Final[Mapping[str, Callable[[], str]]] = {
         replace(answer("FIFO", 14, 246.0), over=False),
         replace(answer("SRTF", 9, 158.0), over=False),
     ),
+    "one policy has no answer yet": lambda: _fewest(
+        replace(NOT_MET, over=False), answer("SRTF", 9, 158.0)
+    ),
     "no policy meets it": lambda: _fewest(NOT_MET, replace(NOT_MET, policy="SRTF")),
     "other nodes stay": lambda: plan.fixed_nodes_text(question()),
     "all nodes vary": lambda: plan.fixed_nodes_text(

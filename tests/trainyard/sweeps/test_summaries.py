@@ -112,6 +112,7 @@ def test_another_policy_is_one_that_is_not_there_and_can_run(study: Study, store
         ("saves nothing", ["9"]),
         ("only one policy meets it", ["9"]),
         ("search still goes on", ["9", "14", "64,200"]),
+        ("one policy has no answer yet", ["9"]),
         ("no policy meets it", []),
         ("other nodes stay", ["2"]),
         ("all nodes vary", []),

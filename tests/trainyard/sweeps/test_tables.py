@@ -150,7 +150,7 @@ def test_a_policy_that_completes_fewer_jobs_is_ahead_nowhere_nor_is_a_recording(
     assert verdict(found, runs, sweep, "jct_mean_s", "mean JCT") == "Nothing to compare yet."
     assert (
         verdict(found.assign(completed=1.0), runs, sweep, "jct_mean_s", "mean JCT")
-        == "Lowest mean JCT, of 1 point: SJF at 1."
+        == "Lowest mean JCT: SJF at 1 of 1 point."
     )
 
 
@@ -188,12 +188,12 @@ def test_who_is_ahead_where() -> None:
     runs = table({(0, "A", 0): 1.0, (0, "B", 0): 2.0, (1, "A", 0): 3.0, (1, "B", 0): 3.0})
     assert (
         said(runs, sweep)
-        == "Lowest mean JCT, of 2 points: A at 1, no clear difference between the first two at 1."
+        == "Lowest mean JCT: A at 1 of 2 points, no clear difference between the first two at 1."
     )
     higher = runs.rename(columns={"jct_mean_s": "utilisation"})
     assert (
         said(higher, sweep, "utilisation", "GPUs busy")
-        == "Highest GPUs busy, of 2 points: B at 1, no clear difference between the first two at 1."
+        == "Highest GPUs busy: B at 1 of 2 points, no clear difference between the first two at 1."
     )
     assert said(runs.iloc[:0], sweep) == "Nothing to compare yet."
 
@@ -204,7 +204,7 @@ def test_a_difference_that_is_the_same_in_every_repeat_is_clear_though_the_bands
     runs = of_both(tuple(0.9 * value for value in luck), luck)
     bands = curves(runs, sweep, "jct_mean_s").set_index("policy")
     assert bands.loc["A", "high"] > bands.loc["B", "low"]
-    assert said(runs, sweep) == "Lowest mean JCT, of 1 point: A at 1."
+    assert said(runs, sweep) == "Lowest mean JCT: A at 1 of 1 point."
 
 
 def test_a_difference_that_changes_its_sign_from_repeat_to_repeat_is_not_clear() -> None:
@@ -215,7 +215,7 @@ def test_a_difference_that_changes_its_sign_from_repeat_to_repeat_is_not_clear()
 def test_where_the_second_is_nothing_the_difference_still_counts() -> None:
     sweep = Sweep(replace(STUDY, repeats=3), (LOADS,))
     runs = of_both((0.0, 0.0, 0.0), (0.2, 0.3, 0.4)).rename(columns={"jct_mean_s": "utilisation"})
-    assert said(runs, sweep, "utilisation", "GPUs busy") == "Highest GPUs busy, of 1 point: B at 1."
+    assert said(runs, sweep, "utilisation", "GPUs busy") == "Highest GPUs busy: B at 1 of 1 point."
 
 
 def test_policies_without_a_repeat_in_common_are_not_told_apart() -> None:

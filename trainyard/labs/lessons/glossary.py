@@ -92,9 +92,15 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         _ELASTIC,
     ),
     GlossaryEntry(
+        "Expected range",
+        "band",
+        "Where a replay's result is expected, from the published figure or a prototype.",
+        _REPLAYS,
+    ),
+    GlossaryEntry(
         "Fairness, finish-time",
         "rho",
-        "JCT divided by the JCT in isolation on an equal part of the cluster. Above 1 isolation"
+        "JCT divided by the JCT in isolation on an equal part of the cluster. Above 1, isolation"
         " would have been faster.",
         _METRICS,
     ),
@@ -121,6 +127,13 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         "GPU-hour",
         "GPU-second",
         "One GPU held for one hour.",
+        _METRICS,
+    ),
+    GlossaryEntry(
+        "GPUs busy",
+        "utilization",
+        "GPU time held divided by GPU time available, from the first to the last submission. It"
+        " includes pauses.",
         _METRICS,
     ),
     GlossaryEntry(
@@ -156,7 +169,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Load",
         "",
-        "GPU-hours requested, at the speed of the fastest type, divided by those of the cluster"
+        "GPU-hours requested, at the speed of the fastest type, divided by the cluster's capacity"
         " while jobs arrive. Queues form well below 1; above 1 they keep growing.",
         "background/trust.md",
     ),
@@ -301,13 +314,6 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
         _SCHEMA,
     ),
     GlossaryEntry(
-        "Utilisation",
-        "GPUs busy",
-        "GPU time held divided by GPU time available, from the first to the last submission. It"
-        " includes pauses.",
-        _METRICS,
-    ),
-    GlossaryEntry(
         "Wait",
         "",
         "JCT minus the time holding GPUs, including time after a preemption.",
@@ -316,7 +322,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "What-if",
         "",
-        "The same jobs under another policy or on other machines. Users' behaviour stays as"
+        "The same jobs under another policy or on other machines. Users' behavior stays as"
         " recorded, although in reality it would change.",
         _MODEL,
     ),

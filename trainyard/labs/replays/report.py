@@ -40,7 +40,7 @@ _RESAMPLES: Final = 2000
 _LEVEL: Final = (2.5, 97.5)
 _MIN_SEEDS: Final = 3
 _TALLIED: Final[dict[Verdict, str]] = {
-    "in": "in the band",
+    "in": "in the range",
     "out": "outside",
     "undecided": "undecided",
     "not yet": "not yet run",
@@ -342,7 +342,7 @@ def tally(rows: Sequence[ClaimRow]) -> str:
     counted = [f"{counts[kind]} {words}" for kind, words in _TALLIED.items() if counts[kind]]
     count = sum(counts.values())
     sentences = (
-        [f"Of {plural(count, 'figure')} with a band that counts: {', '.join(counted)}."]
+        [f"Of {plural(count, 'figure')} with an expected range that counts: {', '.join(counted)}."]
         if count
         else []
     )

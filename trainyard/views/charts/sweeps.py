@@ -370,7 +370,7 @@ class SweepTarget(NamedTuple):
 
 
 def capacity_curve(
-    table: pd.DataFrame, style: Style, target: SweepTarget, sizes: tuple[int, int], title: str = ""
+    table: pd.DataFrame, style: Style, target: SweepTarget, sizes: tuple[int, int], nodes: str
 ) -> go.Figure:
     """Draw a metric against the number of nodes, one line per policy, with the target.
 
@@ -385,8 +385,8 @@ def capacity_curve(
         What must be reached.
     sizes : (int, int)
         The range that is drawn, both ends included.
-    title : str
-        The finding or the question.
+    nodes : str
+        What the sizes count, e.g. "A100 nodes".
     """
     ordered = table.sort_values(["policy", "size"]).assign(x=lambda one: one["size"])
     top = _top(ordered, target)
@@ -408,8 +408,15 @@ def capacity_curve(
         "title": {"text": f"{target.amount.title}{f', {unit}' if unit else ''}"},
         "range": [0, 1.06 * top / size or 1.0],
     }
-    x = {"title": {"text": "nodes"}, **_counts(*sizes)}
-    drawn = figure(traces, title, _CURVE_PX, hovermode="closest", xaxis=x, yaxis=y)
+    x = {"title": {"text": nodes}, **_counts(*sizes)}
+    drawn = figure(
+        traces,
+        f"{target.amount.title} by number of {nodes}",
+        _CURVE_PX,
+        hovermode="closest",
+        xaxis=x,
+        yaxis=y,
+    )
     text = f"target {value_text(target.amount, target.limit)}"
     return drawn.add_hline(
         y=target.limit / size,
@@ -521,8 +528,8 @@ def _smallest_marks(table: pd.DataFrame, style: Style, size: float) -> Trace | N
             "color": colours,
             "line": {"width": 3},
         },
-        "text": held["size"].astype(str).where(named, "").tolist(),
-        "textposition": "top center",
+        "text": (held["size"].astype(str) + "\u2002").where(named, "").tolist(),
+        "textposition": "middle left",
         "textfont": {"size": TEXT_PX, "color": colours},
         "cliponaxis": False,
         "x": held["size"].to_numpy(),

@@ -657,8 +657,8 @@ def test_what_proves_nothing_is_not_counted() -> None:
     ]
     assert (
         tally(rows)
-        == "Of 4 figures with a band that counts: 1 in the band, 2 outside, 1 undecided. Not"
-        " counted: 1 band drawn after results, 1 by construction."
+        == "Of 4 figures with an expected range that counts: 1 in the range, 2 outside, 1"
+        " undecided. Not counted: 1 band drawn after results, 1 by construction."
     )
     assert tally([]) == ""
     assert tally([unpublished]) == "Not counted: 1 band drawn after results."

@@ -41,13 +41,13 @@ def named(figure: Any, name: str) -> Any:
 
 def test_the_fewest_nodes_that_hold_are_ringed_and_what_is_out_of_sight_is_marked() -> None:
     figure = charts.capacity_curve(
-        readings(), STYLE, charts.SweepTarget(DELAY, 3600.0), (2, 7), "How many?"
+        readings(), STYLE, charts.SweepTarget(DELAY, 3600.0), (2, 7), "A100 nodes"
     )
     assert figure.layout.yaxis.title.text == "Delay, hours"
     assert figure.layout.yaxis.range == pytest.approx((0, 5 * 1.06))
     ring = named(figure, "fewest nodes that hold")
     assert (list(ring.x), list(ring.y)) == ([2, 4], [1.0, 0.5])
-    assert list(ring.text) == ["2", "4"]
+    assert list(ring.text) == ["2\u2002", "4\u2002"]
     above = named(figure, "above the chart")
     assert list(above.x) == [2]
     assert list(above.customdata) == ["A, 2: 27.8 h"]
@@ -65,7 +65,7 @@ def test_the_fewest_nodes_that_hold_are_ringed_and_what_is_out_of_sight_is_marke
 
 def test_what_comes_nearest_is_in_sight_where_nobody_meets_the_target() -> None:
     figure = charts.capacity_curve(
-        readings().assign(holds=False), STYLE, charts.SweepTarget(DELAY, 60.0), (2, 7)
+        readings().assign(holds=False), STYLE, charts.SweepTarget(DELAY, 60.0), (2, 7), "nodes"
     )
     assert figure.layout.yaxis.range[1] >= 1800 / 60
 
