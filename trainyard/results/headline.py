@@ -381,7 +381,11 @@ def _headline_on(
     first = [limit for limit in limits if limit.verdict != "clear"] + _goal_limits(
         goal, context, winner, subject
     )
-    first += [limit for limit, concerns in cut if concerns]
+    dropped = [limit for limit, concerns in cut if concerns]
+    if dropped and COLUMNS[goal].per_job is None:
+        # No tie of whole runs that complete other jobs.
+        first = [limit for limit in first if limit.verdict != "undecided"]
+    first += dropped
     also = [limit.sentence for limit, concerns in cut if not concerns]
     also += [limit.sentence for limit in limits if limit.verdict == "clear"]
     of_trace = tuple(text for _, text in validity.doubts(setting.trace))
@@ -425,7 +429,7 @@ def _second_sentence(verdict: Verdict, goal: str, context: _GoalContext, subject
     """Return the text after the first limit: absolute values or a weaker claim.
 
     Against a recording that cannot be judged, the headline between simulations; for unfinished
-    jobs, the effect over jobs that both completed; for a tie "".
+    jobs, the effect over jobs that both completed ("" for the makespan); for a tie "".
     """
     if verdict in ("unexplained", "untested"):
         if context.instead is None:
@@ -437,7 +441,7 @@ def _second_sentence(verdict: Verdict, goal: str, context: _GoalContext, subject
         return (
             f"Of the {jobs_text(both)} that both completed:"
             f" {_effect_sentence(goal, context, subject, dropped=False).replace('With', 'with', 1)}"
-            if both
+            if both and COLUMNS[goal].per_job is not None
             else ""
         )
     if verdict == "undecided":

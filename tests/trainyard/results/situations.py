@@ -194,6 +194,13 @@ SITUATIONS: Final[Mapping[str, Callable[[], Headline]]] = {
     "three jobs not completed": lambda: headline_of(
         HUNDRED, hours("B", (*(5.0,) * 97, *(NAN,) * 3), times=1)
     ),
+    "three jobs not completed, by makespan": lambda: headline(
+        [
+            hours("A", (10.0,) * 100, times=1, makespan_s=100.0),
+            hours("B", (*(5.0,) * 97, *(NAN,) * 3), times=1, makespan_s=50.0),
+        ],
+        goal="makespan_s",
+    ),
     "three jobs not completed under another policy": lambda: headline_of(
         HUNDRED,
         hours("B", (5.0,) * 100, times=1),

@@ -54,9 +54,10 @@ from trainyard.results.validity import ComparisonSetting
         ("no job completed under one policy", "cut", "B", "40, 40", "hint"),
         ("one job not completed", "clear", "B", "5 h, 10 h, 1", ""),
         ("three jobs not completed", "cut", "B", "3, 100, 97, 5 h, 10 h", "hint"),
+        ("three jobs not completed, by makespan", "cut", "B", "3, 100", "hint"),
         ("three jobs not completed under another policy", "clear", "B", "5 h, 10 h", ""),
         # A policy that drops jobs is not praised for a short makespan.
-        ("half of the jobs given up", "undecided", "B", "", ""),
+        ("half of the jobs given up", "cut", "B", "20, 40", "hint"),
         ("only the baseline is complete", "nothing", "", "", ""),
         ("only the baseline and the recording are complete", "nothing", "", "", ""),
         ("one policy is missing", "clear", "B", "5 h, 10 h", ""),
