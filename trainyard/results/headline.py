@@ -382,10 +382,9 @@ def _headline_on(
         goal, context, winner, subject
     )
     dropped = [limit for limit, concerns in cut if concerns]
-    if dropped and COLUMNS[goal].per_job is None:
-        # No tie of whole runs that complete other jobs.
-        first = [limit for limit in first if limit.verdict != "undecided"]
-    first += dropped
+    # Whole runs that complete other jobs have no tie.
+    no_tie = bool(dropped) and COLUMNS[goal].per_job is None
+    first = [one for one in first if not (no_tie and one.verdict == "undecided")] + dropped
     also = [limit.sentence for limit, concerns in cut if not concerns]
     also += [limit.sentence for limit in limits if limit.verdict == "clear"]
     of_trace = tuple(text for _, text in validity.doubts(setting.trace))
