@@ -25,6 +25,7 @@ DIFFERENCE: Final = f"Difference{SECONDS}"
 FORMATS: Final = ("png", "svg")
 LARGE_TYPE: Final = "large_type"
 _FORMAT: Final = "image_format"
+_DATA_PX: Final = 280
 _ALT: Final = 2000
 _CELL: Final = 200
 """Characters shown."""
@@ -94,10 +95,9 @@ def _draw_note_and_menu(view: FigureView, key: str, file: str, note: str) -> Non
         if view.data is None:
             return
         with st.popover(
-            "⋯",
+            "Data",
             key=f"data/{key}",
             type="tertiary",
-            help="The numbers of this chart",
             on_change="rerun",
         ) as box:
             if box.open:
@@ -172,7 +172,7 @@ def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> Non
     The CSV has times in seconds. Without `is_sortable`, each row keeps its own unit.
     """
     if is_sortable:
-        draw_table(readable(rows.head(MAX_ROWS)), hide_index=True)
+        draw_table(readable(rows.head(MAX_ROWS)), hide_index=True, width="content", height=_DATA_PX)
     else:
         draw_fixed_table(rows.head(MAX_ROWS))
     if len(rows) > MAX_ROWS:
@@ -230,7 +230,7 @@ def themed_color(colour: str) -> str:
 def draw_format_choice() -> None:
     """Draw the choice of PNG or SVG, the format that the charts' camera icon saves."""
     st.segmented_control(
-        "Camera saves",
+        "Chart image format",
         FORMATS,
         default=FORMATS[0],
         required=True,

@@ -12,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from trainyard.views.charts.axes import TimeAxis, duration_text
+from trainyard.views.charts.axes import TimeAxis, duration_text, mean_text
 from trainyard.views.charts.lines import (
     BOTTOM_PX,
     HEIGHT_PX,
@@ -39,13 +39,15 @@ from trainyard.views.charts.theme import (
 
 Floats = NDArray[np.float64]
 _LEFT_PX: Final = 44
-_QUEUE_PX: Final = (TOP_PX, 165)
-_BUSY_PX: Final = (196, BOTTOM_PX)
+_QUEUE_PX: Final = (TOP_PX, 161)
+_BUSY_PX: Final = (198, BOTTOM_PX)
 _STRIP_PX: Final = (350, 378)
 _ALONE_PX: Final = 344
 """Height without the strip."""
 _NEAR_X, _NEAR_Y = 0.12, 0.16
 """Distances, as shares of the row, below which two line names overlap."""
+_MAX_NAMED: Final = 4
+"""Number of lines above which only the strong ones are named."""
 _OTHERS: Final = "others"
 
 
@@ -88,12 +90,9 @@ class Course:
     most: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
-    def band_note(self) -> str:
-        """Meaning of lines and bands; "" if every change is drawn."""
-        if self.exact:
-            return ""
-        width_s = float(self.edges_s[1] - self.edges_s[0])
-        return f"lines: mean of {duration_text(width_s)}, bands: longest queue"
+    def line_note(self) -> str:
+        """Meaning of lines; "" if every change is drawn."""
+        return "" if self.exact else mean_text(float(self.edges_s[1] - self.edges_s[0]))
 
 
 def load(
@@ -142,7 +141,9 @@ def load(
             )
     notes = [course.note, shaded and f"shaded: {shaded}"]
     if not busy:
-        notes.append(course.band_note)
+        notes.append(course.line_note)
+    if not course.exact and course.most:
+        notes.append("bands: peak")
     layout: dict[str, Any] = {
         "dragmode": "select",
         "selectdirection": "h",
@@ -164,7 +165,8 @@ def load(
             ticktext=["0", "50 %", "100 %"],
         )
         # A longer title would be cut off on a phone.
-        busy_title = f"<b>GPUs busy</b>{_title_notes(course.band_note)}"
+        both = course.line_note and f"{course.line_note} in both charts"
+        busy_title = f"<b>GPUs busy</b>{_title_notes(both)}"
         layout["annotations"].append(look.title(busy_title, _domain(_BUSY_PX, height)[1]))
     if whole:
         traces += _strip(whole, x)
@@ -247,7 +249,10 @@ def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
 
 
 def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    """Return annotations that name the two strong lines, each above its highest free peak."""
+    """Return annotations that name the lines, each above its highest free peak.
+
+    Without a legend faint lines have names too, if there are few and a peak is free.
+    """
     annotations: list[Trace] = []
     spots: list[tuple[float, float]] = []
     heights = {**course.waiting, **course.most}
@@ -255,8 +260,10 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     span = x.t1_s - x.t0_s
     middles = (course.edges_s[:-1] + course.edges_s[1:]) / 2
     strong = [title for title in dict.fromkeys((look.baseline, look.high)) if title in look.colours]
-    shares = {title: np.nan_to_num(heights[title]) / top for title in strong}
-    for title in strong:
+    faint = [title for title in look.colours if title not in strong and title in heights]
+    named = strong if look.alone or len(look.colours) > _MAX_NAMED else [*strong, *faint]
+    shares = {title: np.nan_to_num(heights[title]) / top for title in named}
+    for title in named:
         own = shares[title]
         # Names must not be cut off at the ends.
         inside = np.flatnonzero((middles > x.t0_s + 0.06 * span) & (middles < x.t1_s - 0.06 * span))
@@ -272,9 +279,10 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
             if any(abs(spot[0] - a) < _NEAR_X and abs(spot[1] - b) < _NEAR_Y for a, b in spots):
                 continue
             spots.append(spot)
+            name = literal(title)[:40]
             annotations.append(
                 {
-                    "text": f"<b>{literal(title)[:40]}</b>",
+                    "text": f"<b>{name}</b>" if title in strong else name,
                     "showarrow": False,
                     "x": x.place(np.array([middles[at]]))[0].item(),
                     "y": float(own[at] * top),
@@ -301,11 +309,11 @@ def _is_label_crossed(
 
 
 def _strip_label(height: int) -> Trace:
-    """Return the label "all" left of the strip, as an annotation."""
-    place = {"xref": "paper", "x": 0, "xanchor": "right", "xshift": -6, "yref": "paper"}
+    """Return the label in the strip, as an annotation."""
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 2, "yref": "paper"}
     domain = _domain(_STRIP_PX, height)
     font = {"size": 13, "color": NEUTRAL}
-    return {"text": "all", "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
+    return {"text": "whole run", "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
 
 
 def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:

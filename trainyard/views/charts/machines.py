@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from trainyard.views.charts.axes import TimeAxis, duration_text
+from trainyard.views.charts.axes import TimeAxis, duration_text, mean_text
 from trainyard.views.charts.lines import BAND
 from trainyard.views.charts.theme import (
     DIVERGING,
@@ -142,7 +142,7 @@ class Waiting:
         if not self.is_mean:
             return "Jobs waiting"
         width_s = max(float(np.diff(series["t_s"])[0]) for series in self.window.values())
-        return f"Jobs waiting (mean of {duration_text(width_s)}, band: most)"
+        return f"Jobs waiting ({mean_text(width_s)}, bands: peak)"
 
 
 def machines(
@@ -201,6 +201,8 @@ def machines(
     }
     strip, whole = _strip(waiting, x, f"y{last + 1}")
     traces += strip
+    label = _grid_title("", _STRIP_PX / total) | {"text": "whole run", "yanchor": "top", "yshift": 0}
+    layout["annotations"].append(label)
     layout |= {
         f"yaxis{last + 1}": {
             "domain": domain(total - _STRIP_PX, _STRIP_PX),
@@ -344,7 +346,7 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
     # Whole percents suffice for the eye, and a byte is a quarter of a float.
     per_cent = np.rint(100 * np.nan_to_num(grid.share))
     scale: Trace = {"zmin": 0, "zmax": 100, "colorscale": SEQUENTIAL}
-    bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
+    bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "in use", "100 %"]}
     if difference:
         scale = {"zmin": -100, "zmax": 100, "colorscale": DIVERGING}
         bar = {"tickvals": [-100, 0, 100], "ticktext": ["−100 %", "0", "+100 %"]}
