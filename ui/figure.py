@@ -25,7 +25,6 @@ DIFFERENCE: Final = f"Difference{SECONDS}"
 FORMATS: Final = ("png", "svg")
 LARGE_TYPE: Final = "large_type"
 _FORMAT: Final = "image_format"
-_DATA_PX: Final = 280
 _ALT: Final = 2000
 _CELL: Final = 200
 """Characters shown."""
@@ -172,7 +171,7 @@ def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> Non
     The CSV has times in seconds. Without `is_sortable`, each row keeps its own unit.
     """
     if is_sortable:
-        draw_table(readable(rows.head(MAX_ROWS)), hide_index=True, width="content", height=_DATA_PX)
+        draw_table(readable(rows.head(MAX_ROWS)), hide_index=True, width="content", height=280)
     else:
         draw_fixed_table(rows.head(MAX_ROWS))
     if len(rows) > MAX_ROWS:

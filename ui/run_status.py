@@ -152,7 +152,7 @@ def _draw_run(session: state.Session, page: str, status: Status) -> None:
         icon=":material/play_arrow:",
         type=kind,
         disabled=is_blocked,
-        help=None if status.differs else "Nothing has changed. Opens the results.",
+        help=None if status.differs else "Up to date. Opens the results.",
     ):
         try:
             session.run()

@@ -164,11 +164,11 @@ def test_numbers_of_a_first_wait_do_not_claim_the_time_of_later_ones() -> None:
     # Job 1 (8000 s) waits for job 0 until 200. At 500 job 2 (3600 s) stops it, at 700 job 3 (5000
     # s) takes the last GPU. Job 2 ends at 4100, job 3 at 5700.
     jobs = [(0, 3, 200), (0, 4, 8000), (500, 3, 3600), (700, 1, 5000)]
-    asks = "it asks for 4 GPUs"
+    asks = "it needs 4 GPUs and"
     assert [(one.sentence, round(one.waited_s)) for one in rules("srtf", jobs, 1)] == [
-        (f"1 job with less time left held 3 GPUs; 1 GPU was free, {asks}", 200),
+        (f"1 job with less time left held 3 GPUs; {asks} 1 GPU was free", 200),
         ("A shorter job arrived: job j2 (3 GPUs, 1 h left)", 200),
-        (f"1 to 2 jobs with less time left held 1 to 4 GPUs; 0 to 3 GPUs were free, {asks}", 5000),
+        (f"1 to 2 jobs with less time left held 1 to 4 GPUs; {asks} 0 to 3 GPUs were free", 5000),
     ]
 
 
@@ -223,7 +223,9 @@ def test_sjf_counts_shorter_jobs() -> None:
 def test_easy_names_the_job_that_would_have_been_delayed() -> None:
     # Job 0 ends at 1 h, when job 1 takes all 4 GPUs. Job 2 fits the free GPU but runs for 5 h.
     jobs = [(0, 3, 3600), (1, 4, 3600), (2, 1, 18_000)]
-    assert sentences("easy", jobs, 1).endswith("asks for 4 GPUs, expected at day 1, 01:00")
+    assert sentences("easy", jobs, 1).endswith(
+        "needs 4 GPUs and 1 GPU was free, expected at day 1, 01:00"
+    )
     assert sentences("easy", jobs, 2).startswith(
         "1 GPU was free, but its 5 h would have delayed job j1, which starts at day 1, 01:00"
     )

@@ -81,9 +81,7 @@ def type_shares(compared: ComparedRuns, title: str) -> FigureView:
         f"Share of GPU-hours by GPU type under {title}, for groups of jobs and the heaviest jobs."
         f" All jobs: {shares}.",
         lambda: table.assign(gpu_h=table["gpu_s"] / 3600)[list(columns)].rename(columns=columns),
-        (
-            "GPU-hours held, including pauses. Types that a group did not use are not drawn."
-        ),
+        "GPU-hours held, including pauses. Types that a group did not use are not drawn.",
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics import reduce_frame
-from trainyard.formatting import plural, share
+from trainyard.formatting import plural
 from trainyard.results.tenants import Teams, TenantReport
 from trainyard.views import charts
 from trainyard.views.compared_runs import ComparedRuns
@@ -69,8 +69,9 @@ def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantRepo
     )
     most = max(table.to_dict("records"), key=lambda row: row["starved_h"])
     finding = (
-        f"Tenant {charts.visible(str(most['team']))} is short by {most['starved_h']:,.0f} GPU-hours,"
-        f" {100 * most['by_borrowers_h'] / most['starved_h']:.0f} % of it while others borrow"
+        f"Tenant {charts.visible(str(most['team']))} is short by {most['starved_h']:,.0f}"
+        f" GPU-hours, {100 * most['by_borrowers_h'] / most['starved_h']:.0f} % of it while others"
+        " borrow"
         if most["starved_h"] > 0
         else "No tenant starves"
     )

@@ -55,8 +55,10 @@ def draw(compared: ComparedRuns, high: str) -> None:
     reports = {title: _tenant_report(compared, title, teams) for title in labels}
     rows = figure.readable(tenants.side_by_side(reports))
     figure.draw_table(rows, hide_index=True, width="stretch", placeholder="–")
-    best = "Best: measures in which this policy is the best one for the tenant, over the whole run."
-    st.caption(words.plain(f"{best} {tenants.jain_sentence(reports)}"))
+    st.caption(
+        "Best: where the policy is best for this tenant, over the whole run."
+        f" {words.plain(tenants.jain_sentence(reports))}"
+    )
     index = labels.index(high) if high in labels else 0
     title = st.selectbox("Policy", labels, index, key="teams_policy", width=320)
     view = figure.cached_view(

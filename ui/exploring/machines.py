@@ -202,8 +202,7 @@ def _headline(
     longest = words.time(float(idle[title][worst_row]))
     others_text = "".join(f" ({other}: {time})" for other, time in others.items())
     return (
-        f"Most idle while jobs wait under {title}: {where},"
-        f" {longest} per {first.unit}{others_text}"
+        f"Most idle while jobs wait under {title}: {where}, {longest} per {first.unit}{others_text}"
     )
 
 

@@ -47,7 +47,6 @@ _ALONE_PX: Final = 344
 _NEAR_X, _NEAR_Y = 0.12, 0.16
 """Distances, as shares of the row, below which two line names overlap."""
 _MAX_NAMED: Final = 4
-"""Number of lines above which only the strong ones are named."""
 _OTHERS: Final = "others"
 
 
@@ -139,11 +138,12 @@ def load(
                 | own
                 | {"showlegend": named, "hovertemplate": _UNITS[axis]}
             )
-    notes = [course.note, shaded and f"shaded: {shaded}"]
-    if not busy:
-        notes.append(course.line_note)
-    if not course.exact and course.most:
-        notes.append("bands: peak")
+    notes = (
+        course.note,
+        shaded and f"shaded: {shaded}",
+        "" if busy else course.line_note,
+        "bands: peak" if course.most and not course.exact else "",
+    )
     layout: dict[str, Any] = {
         "dragmode": "select",
         "selectdirection": "h",
@@ -165,9 +165,10 @@ def load(
             ticktext=["0", "50 %", "100 %"],
         )
         # A longer title would be cut off on a phone.
-        both = course.line_note and f"{course.line_note} in both charts"
-        busy_title = f"<b>GPUs busy</b>{_title_notes(both)}"
-        layout["annotations"].append(look.title(busy_title, _domain(_BUSY_PX, height)[1]))
+        note = course.line_note and f"{course.line_note} in both charts"
+        layout["annotations"].append(
+            look.title(f"<b>GPUs busy</b>{_title_notes(note)}", _domain(_BUSY_PX, height)[1])
+        )
     if whole:
         traces += _strip(whole, x)
         layout |= _strip_layout(look, x, whole, height)
@@ -251,7 +252,7 @@ def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
 def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     """Return annotations that name the lines, each above its highest free peak.
 
-    Without a legend faint lines have names too, if there are few and a peak is free.
+    Faint lines have a name too, unless there is a legend or more than `_MAX_NAMED` lines.
     """
     annotations: list[Trace] = []
     spots: list[tuple[float, float]] = []
@@ -260,8 +261,8 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     span = x.t1_s - x.t0_s
     middles = (course.edges_s[:-1] + course.edges_s[1:]) / 2
     strong = [title for title in dict.fromkeys((look.baseline, look.high)) if title in look.colours]
-    faint = [title for title in look.colours if title not in strong and title in heights]
-    named = strong if look.alone or len(look.colours) > _MAX_NAMED else [*strong, *faint]
+    faint = () if look.alone or len(look.colours) > _MAX_NAMED else look.colours
+    named = dict.fromkeys((*strong, *faint))
     shares = {title: np.nan_to_num(heights[title]) / top for title in named}
     for title in named:
         own = shares[title]
@@ -279,10 +280,9 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
             if any(abs(spot[0] - a) < _NEAR_X and abs(spot[1] - b) < _NEAR_Y for a, b in spots):
                 continue
             spots.append(spot)
-            name = literal(title)[:40]
             annotations.append(
                 {
-                    "text": f"<b>{name}</b>" if title in strong else name,
+                    "text": ("<b>%s</b>" if title in strong else "%s") % literal(title)[:40],
                     "showarrow": False,
                     "x": x.place(np.array([middles[at]]))[0].item(),
                     "y": float(own[at] * top),

@@ -141,8 +141,8 @@ class Waiting:
         """Title of the row, with the meaning of lines and bands; a phone has 45 characters."""
         if not self.is_mean:
             return "Jobs waiting"
-        width_s = max(float(np.diff(series["t_s"])[0]) for series in self.window.values())
-        return f"Jobs waiting ({mean_text(width_s)}, bands: peak)"
+        widths_s = (float(np.diff(series["t_s"])[0]) for series in self.window.values())
+        return f"Jobs waiting ({mean_text(max(widths_s))}, bands: peak)"
 
 
 def machines(
@@ -180,7 +180,13 @@ def machines(
         return [1 - (top + height) / total, 1 - top / total]
 
     traces: list[Trace] = []
-    layout: dict[str, Any] = {"annotations": [_grid_title(waiting.title, 1 - edges[-4] / total)]}
+    layout: dict[str, Any] = {
+        "annotations": [
+            _grid_title(waiting.title, 1 - edges[-4] / total),
+            _grid_title("", _STRIP_PX / total)
+            | {"text": "whole run", "yanchor": "top", "yshift": 0},
+        ]
+    }
     last = len(grids) + 1
     for at, grid in enumerate(grids):
         number = "" if at == 0 else str(at + 1)
@@ -201,8 +207,6 @@ def machines(
     }
     strip, whole = _strip(waiting, x, f"y{last + 1}")
     traces += strip
-    label = _grid_title("", _STRIP_PX / total) | {"text": "whole run", "yanchor": "top", "yshift": 0}
-    layout["annotations"].append(label)
     layout |= {
         f"yaxis{last + 1}": {
             "domain": domain(total - _STRIP_PX, _STRIP_PX),
