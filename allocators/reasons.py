@@ -7,8 +7,8 @@ from typing import Final
 
 from sim.contract import Decided, JobId, Reason, Value
 
-_NO_CORES: Final = "no node had the cores and memory that it asks for"
-_TOO_FEW: Final = "{free:gpus_were} free, it asks for {need:gpus}"
+_NO_CORES: Final = "no node had the cores and memory that it needs"
+_TOO_FEW: Final = "it needs {need:gpus} and {free:gpus_were} free"
 _APART: Final = "{free:gpus_were} free, but not where its {need:gpus} can be together"
 ROOM: Final = (_NO_CORES, _TOO_FEW, _APART)
 """Reasons that apply under any policy; a policy adds a more specific one."""
@@ -45,7 +45,7 @@ def queue_reason(
         Whether the first job of the queue blocks all others.
     """
     if not ahead:
-        return prefix_reason(f"it was the first {order}", room_reason(decided, job))
+        return prefix_reason(f"it was first {order}", room_reason(decided, job))
     if not blocks:
         return prefix_reason(
             f"{{ahead:jobs_were}} ahead {order}", room_reason(decided, job), ahead=len(ahead)
@@ -53,14 +53,14 @@ def queue_reason(
     first = ahead[0]
     if not decided.wants(first):
         return Reason(
-            f"{{ahead:jobs_were}} ahead {order}; the first one, job {{first:job}}, needs cores that"
+            f"{{ahead:jobs_were}} ahead {order}; the first (job {{first:job}}) needs cores that"
             " no node had",
             {"ahead": len(ahead), "first": first},
         )
     free, needs = decided.free_for(first), decided.wants(first)
     there = "{free:gpus_were} free" if free < needs else "only smaller pieces were free"
     return Reason(
-        f"{{ahead:jobs_were}} ahead {order}, the first one (job {{first:job}}) needs"
+        f"{{ahead:jobs_were}} ahead {order}; the first (job {{first:job}}) needs"
         f" {{needs:gpus}} and {there}",
         {"ahead": len(ahead), "first": first, "needs": needs, "free": free},
     )

@@ -14,7 +14,7 @@ from ui.layout import run_page
 _ENTRY_POINTS: Final = (
     (
         "Slurm sacct, Philly, Helios, Microsoft ITP, Gavel, SWF, or any table as CSV, Parquet or"
-        " JSON, with a report of dropped rows.",
+        " JSON. Dropped rows are reported.",
         "trace",
         "Load a job trace",
         ":material/upload_file:",
@@ -26,8 +26,7 @@ _ENTRY_POINTS: Final = (
         ":material/query_stats:",
     ),
     (
-        "Short exercises, and claims of papers next to simulated results. A link shares them with"
-        " a class.",
+        "Short lessons, and replays of published results. Share them with a class by link.",
         "learn",
         "Learn or teach",
         ":material/school:",
@@ -58,7 +57,7 @@ def _draw_run_button(study: Study) -> None:
     session = state.session()
     # With a scenario of the user, the one primary button is Run in the bar.
     kind: Literal["primary", "secondary"] = "primary" if session.on_sample else "secondary"
-    if st.button("Run the sample", key="run_sample", type=kind, icon=":material/play_arrow:"):
+    if st.button("Open the sample", key="run_sample", type=kind, icon=":material/play_arrow:"):
         session.replace(study)
         session.run()
         st.switch_page("pages/compare.py", query_params=state.url_parameters())

@@ -94,10 +94,9 @@ def _draw_note_and_menu(view: FigureView, key: str, file: str, note: str) -> Non
         if view.data is None:
             return
         with st.popover(
-            "⋯",
+            "Data",
             key=f"data/{key}",
             type="tertiary",
-            help="The numbers of this chart",
             on_change="rerun",
         ) as box:
             if box.open:
@@ -172,7 +171,7 @@ def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> Non
     The CSV has times in seconds. Without `is_sortable`, each row keeps its own unit.
     """
     if is_sortable:
-        draw_table(readable(rows.head(MAX_ROWS)), hide_index=True)
+        draw_table(readable(rows.head(MAX_ROWS)), hide_index=True, width="content", height=280)
     else:
         draw_fixed_table(rows.head(MAX_ROWS))
     if len(rows) > MAX_ROWS:
@@ -230,7 +229,7 @@ def themed_color(colour: str) -> str:
 def draw_format_choice() -> None:
     """Draw the choice of PNG or SVG, the format that the charts' camera icon saves."""
     st.segmented_control(
-        "Camera saves",
+        "Chart image format",
         FORMATS,
         default=FORMATS[0],
         required=True,

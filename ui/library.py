@@ -41,7 +41,7 @@ _SEARCH: Final = "runs/search"
 _CHOSEN: Final = "runs/chosen"
 _BESIDE: Final = "runs/beside"
 _MESSAGE: Final = "runs/said"
-_FILES: Final = "Open a scenario file (JSON, or ZIP with its jobs), or exported runs (ZIP)"
+_FILES: Final = "Open a scenario (JSON or ZIP) or exported runs (ZIP)"
 
 
 @contextmanager

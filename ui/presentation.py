@@ -32,9 +32,9 @@ _STEPS: Final = {
 
 
 def draw_button(menu: str) -> None:
-    """Draw the button Present in a menu; a click also closes that menu."""
+    """Draw the button Presentation mode in a menu; a click also closes that menu."""
     st.button(
-        "Present",
+        "Presentation mode",
         key="present",
         icon=":material/present_to_all:",
         type="tertiary",
@@ -50,7 +50,7 @@ def _on_present(menu: str) -> None:
 
 
 def open_if_requested() -> None:
-    """Switch to Compare in presentation mode if Present was clicked."""
+    """Switch to Compare in presentation mode if that was requested."""
     if st.session_state.pop(_BEGINS, False):
         url_params.set_param(url_params.PRESENT, "1")
         st.switch_page(

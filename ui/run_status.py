@@ -146,7 +146,14 @@ def _draw_run(session: state.Session, page: str, status: Status) -> None:
     ) is not None or new_study.is_trace_missing(session.study, server.store())
     is_primary = status.differs and not page_has_primary and not is_blocked
     kind: Literal["primary", "secondary"] = "primary" if is_primary else "secondary"
-    if st.button("Run", key="run", icon=":material/play_arrow:", type=kind, disabled=is_blocked):
+    if st.button(
+        "Run",
+        key="run",
+        icon=":material/play_arrow:",
+        type=kind,
+        disabled=is_blocked,
+        help=None if status.differs else "Up to date. Opens the results.",
+    ):
         try:
             session.run()
         except TrainyardError as error:
@@ -201,8 +208,8 @@ def _draw_result_age(session: state.Session, runs: StudyResults) -> None:
     age_s = time.time() - max(float(entry.provenance["created_s"]) for entry in entries)
     is_fresh = any(entry.key in session.computed_keys for entry in entries)
     st.caption(
-        f"{'Computed now' if is_fresh else 'Stored result, computed'} in {words.time(took_s)}"
-        f"{'' if is_fresh else f', {words.time(age_s)} ago'}."
+        f"{'Computed now' if is_fresh else f'Stored result, computed {words.time(age_s)} ago'} in"
+        f" {words.time(took_s)}."
     )
     if st.button(
         "Run again", key="run_again", icon=":material/refresh:", type="tertiary", help=_AGAIN

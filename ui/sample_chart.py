@@ -13,7 +13,7 @@ from trainyard.views import over_time
 from trainyard.views.compared_runs import ComparedRuns
 from ui import comparison, figure, stored_results, words
 
-HEIGHT_PX: Final = 300
+HEIGHT_PX: Final = 340
 _LOOK_S: Final = 2.0
 """Seconds between two checks whether the server has prepared the result."""
 
@@ -27,6 +27,7 @@ def draw(study: Study) -> None:
             return
         st.markdown(f"**{words.plain(compared.report.first_headline.text)}**")
         st.caption(_description(study))
+        st.space("small")
         view = figure.cached_view(
             ("picture", compared.report.mark), lambda: over_time.queue(compared, alone=False)
         )

@@ -141,7 +141,7 @@ def _draw_share_menu(session: state.Session) -> None:
 def _draw_share_link(session: state.Session) -> None:
     """Draw the field for the scenario's name, which is saved, and the link to copy."""
     name = st.text_input(
-        "Name",
+        "Scenario name",
         session.study.base.name,
         max_chars=_MAX_NAME,
         key=state.widget_key("name"),
@@ -210,7 +210,7 @@ def _draw_result_files(session: state.Session) -> None:
     reason = None if exported else "No complete result yet. Run the scenario first."
     for label, export, file, mime in (
         ("Report (HTML)", exports.report_html, REPORT, "text/html"),
-        ("Tables and rows (ZIP)", exports.archive, TABLES, "application/zip"),
+        ("Tables and job data (ZIP)", exports.archive, TABLES, "application/zip"),
     ):
         st.download_button(
             label,
@@ -228,7 +228,7 @@ def _draw_result_files(session: state.Session) -> None:
 
 def _draw_command(study: Study) -> None:
     """Draw the command line that runs the scenario, and the one for uploaded jobs."""
-    st.caption("Command line, with the same numbers")
+    st.caption("Same results from the command line")
     st.code(f"python -m trainyard run --scenario {FILE}", language="bash", wrap_lines=True)
     if study.base.trace.source.startswith("store:"):
         st.caption("On another machine, unpack the scenario file first:")
@@ -328,7 +328,7 @@ def _draw_trace_chip(session: state.Session) -> None:
             f" {words.time(trace.span_s)}"
         )
         st.number_input(
-            "Load ×",
+            "Load multiplier",
             min(0.05, study.base.trace.load),
             max(20.0, study.base.trace.load),
             step=0.05,
@@ -337,8 +337,8 @@ def _draw_trace_chip(session: state.Session) -> None:
         _draw_window(study, intake.span_days(source.trace), session.epoch(source.trace.epoch))
         if source.trace.epoch:
             st.session_state[_CALENDAR] = session.calendar
-            st.toggle("Dates instead of days", key=_CALENDAR, on_change=_on_toggle_dates)
-        st.page_link("pages/trace.py", label="All of the trace", icon=":material/view_timeline:")
+            st.toggle("Show calendar dates", key=_CALENDAR, on_change=_on_toggle_dates)
+        st.page_link("pages/trace.py", label="Open Trace page", icon=":material/view_timeline:")
 
 
 def _with_load(study: Study, load: float) -> Study:
@@ -365,7 +365,7 @@ def _draw_window(study: Study, days: float, epoch: str) -> None:
     )
     with st.container(horizontal=True):
         st.selectbox(
-            "Jobs from",
+            "Submitted from",
             [time_s for time_s in times_s if time_s < last],
             format_func=instant,
             **_field_options(
@@ -373,7 +373,7 @@ def _draw_window(study: Study, days: float, epoch: str) -> None:
             ),
         )
         st.selectbox(
-            "to",
+            "To",
             [*(time_s for time_s in times_s if first < time_s < whole_s), whole_s],
             format_func=instant,
             **_field_options(
@@ -407,7 +407,7 @@ def _draw_cluster_chip(session: state.Session) -> None:
                 max(_MAX_NODES, group.count),
                 **_field_options(f"nodes/{row}", group.count, _node_setter(session.study, row)),
             )
-        st.page_link("pages/cluster.py", label="All of the cluster", icon=":material/dns:")
+        st.page_link("pages/cluster.py", label="Open Cluster page", icon=":material/dns:")
 
 
 def _node_setter(study: Study, row: int) -> Callable[[int], Study]:
@@ -463,7 +463,7 @@ def _draw_policies_chip(session: state.Session) -> None:
                 titles.__getitem__,
             ),
         )
-        st.page_link("pages/policies.py", label="All policies", icon=":material/rule:")
+        st.page_link("pages/policies.py", label="Open Policies page", icon=":material/rule:")
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
@@ -517,7 +517,7 @@ def _draw_runs_chip(session: state.Session) -> None:
                 lambda seed: state.with_seed_and_repeats(study, seed, study.repeats),
             ),
         )
-        st.page_link("pages/cluster.py", label="Failures and noise", icon=":material/casino:")
+        st.page_link("pages/cluster.py", label="Restarts and failures", icon=":material/casino:")
 
 
 _SEED: Final = (

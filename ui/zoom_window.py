@@ -65,9 +65,12 @@ def draw(key: str, end_s: float, clock: RunClock) -> None:
     """
     window = current(end_s)
     with st.container(horizontal=True, gap=4, vertical_alignment="center", key=f"{key}_window"):
-        label = describe(window, clock) if window else "Drag across a chart to zoom in"
+        label = describe(window, clock) if window else "Time range"
         with st.popover(
-            words.plain(label), type="secondary" if window else "tertiary", key=f"{key}_chip"
+            words.plain(label),
+            type="secondary" if window else "tertiary",
+            key=f"{key}_chip",
+            help="Or drag across a chart to zoom in.",
         ):
             _draw_fields(key, window or (0.0, end_s), end_s, clock)
         if window is not None:

@@ -67,7 +67,7 @@ class Like:
     )
     load: float = param(
         1.0,
-        title="Load ×",
+        title="Load multiplier",
         low=0.001,
         high=1000,
         help="Factor on the number of jobs in the same time: 2 = twice as many.",

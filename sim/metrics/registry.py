@@ -221,7 +221,7 @@ _TIMES: Final = (
     ),
     Metric(
         "queue_mean_s",
-        "Wait before start",
+        "Average wait to start",
         "s",
         "Mean queueing delay: first start minus submission.",
         "lower",
@@ -337,7 +337,7 @@ _USE: Final = (
     ),
     Metric(
         "utilisation_productive",
-        "GPUs busy, productive",
+        "GPUs making progress",
         "1",
         "The same without pauses and lost work.",
         "higher",

@@ -141,10 +141,10 @@ HEADED = [(0, 3, 4000), (1, 2, 3000), (2, 1, 2000), (3, 1, 5000)]
 def test_fifo_names_the_first_of_the_queue() -> None:
     # Job 0 leaves 1 GPU; job 1 needs 2 and holds up the others.
     assert sentences("fifo", HEADED, 1) == (
-        "It was the first by submission; 1 GPU was free, it asks for 2 GPUs"
+        "It was first by submission; it needs 2 GPUs and 1 GPU was free"
     )
     assert sentences("fifo", HEADED, 3) == (
-        "2 jobs were ahead by submission, the first one (job j1) needs 2 GPUs and 1 GPU was free"
+        "2 jobs were ahead by submission; the first (job j1) needs 2 GPUs and 1 GPU was free"
     )
 
 
@@ -154,7 +154,7 @@ def test_numbers_that_change_within_a_wait_are_written_from_least_to_greatest() 
     jobs = [(0, 3, 4000), (0, 1, 1000), (1, 4, 100)]
     assert [(one.full_sentence, one.waited_s) for one in rules("fifo", jobs, 2)] == [
         (
-            "It was the first by submission; 0 to 1 GPU was free, it asks for 4 GPUs (67 min).",
+            "It was first by submission; it needs 4 GPUs and 0 to 1 GPU was free (67 min).",
             3999.0,
         )
     ]
@@ -164,11 +164,11 @@ def test_numbers_of_a_first_wait_do_not_claim_the_time_of_later_ones() -> None:
     # Job 1 (8000 s) waits for job 0 until 200. At 500 job 2 (3600 s) stops it, at 700 job 3 (5000
     # s) takes the last GPU. Job 2 ends at 4100, job 3 at 5700.
     jobs = [(0, 3, 200), (0, 4, 8000), (500, 3, 3600), (700, 1, 5000)]
-    asks = "it asks for 4 GPUs"
+    asks = "it needs 4 GPUs and"
     assert [(one.sentence, round(one.waited_s)) for one in rules("srtf", jobs, 1)] == [
-        (f"1 job with less time left held 3 GPUs; 1 GPU was free, {asks}", 200),
+        (f"1 job with less time left held 3 GPUs; {asks} 1 GPU was free", 200),
         ("A shorter job arrived: job j2 (3 GPUs, 1 h left)", 200),
-        (f"1 to 2 jobs with less time left held 1 to 4 GPUs; 0 to 3 GPUs were free, {asks}", 5000),
+        (f"1 to 2 jobs with less time left held 1 to 4 GPUs; {asks} 0 to 3 GPUs were free", 5000),
     ]
 
 
@@ -177,9 +177,9 @@ def test_another_job_named_is_another_span() -> None:
     # it starts at 6000; then job 3 does. Job 4 waits for both.
     jobs = [(0, 3, 2000), (0, 1, 6000), (1, 4, 1000), (2, 3, 500), (3, 4, 100)]
     assert [(one.sentence.split(" needs")[0], one.waited_s) for one in rules("fifo", jobs, 4)] == [
-        ("2 jobs were ahead by submission, the first one (job j2)", 5997.0),
-        ("1 job was ahead by submission, the first one (job j3)", 1000.0),
-        ("It was the first by submission; 1 GPU was free, it asks for 4 GPUs", 500.0),
+        ("2 jobs were ahead by submission; the first (job j2)", 5997.0),
+        ("1 job was ahead by submission; the first (job j3)", 1000.0),
+        ("It was first by submission; it", 500.0),
     ]
 
 
@@ -208,7 +208,7 @@ def test_spans_beyond_the_longest_are_summed_up() -> None:
 def test_fifo_with_first_fit_names_the_room() -> None:
     # Job 2 takes the free GPU, so job 3 finds none.
     assert sentences("fifo:backfill=first_fit", HEADED, 3) == (
-        "1 job was ahead by submission; no GPU was free, it asks for 1 GPU"
+        "1 job was ahead by submission; it needs 1 GPU and no GPU was free"
     )
 
 
@@ -216,14 +216,16 @@ def test_sjf_counts_shorter_jobs() -> None:
     # Of jobs 1 (3000 s), 2 (2000 s) and 3 (5000 s), which wait for job 0, job 3 is the last.
     jobs = [(0, 4, 4000), (1, 4, 3000), (2, 4, 2000), (3, 4, 5000)]
     assert sentences("sjf", jobs, 3).startswith(
-        "2 jobs were ahead by run time, the first one (job j2) needs 4 GPUs and no GPU was free"
+        "2 jobs were ahead by run time; the first (job j2) needs 4 GPUs and no GPU was free"
     )
 
 
 def test_easy_names_the_job_that_would_have_been_delayed() -> None:
     # Job 0 ends at 1 h, when job 1 takes all 4 GPUs. Job 2 fits the free GPU but runs for 5 h.
     jobs = [(0, 3, 3600), (1, 4, 3600), (2, 1, 18_000)]
-    assert sentences("easy", jobs, 1).endswith("asks for 4 GPUs, expected at day 1, 01:00")
+    assert sentences("easy", jobs, 1).endswith(
+        "needs 4 GPUs and 1 GPU was free, expected at day 1, 01:00"
+    )
     assert sentences("easy", jobs, 2).startswith(
         "1 GPU was free, but its 5 h would have delayed job j1, which starts at day 1, 01:00"
     )
@@ -236,7 +238,7 @@ def test_srtf_names_the_jobs_that_came_first() -> None:
         "2 times a shorter job arrived: job j1 (4 GPUs, 10 min left), job j2 (4 GPUs, 10 min left)"
     )
     assert sentences("srtf", [*jobs[:2], (1001, 4, 700)], 2).startswith(
-        "1 job with less time left held 4 GPUs; no GPU was free, it asks for 4 GPUs"
+        "1 job with less time left held 4 GPUs; it needs 4 GPUs and no GPU was free"
     )
 
 
@@ -259,13 +261,13 @@ def test_rounds_name_the_next_round() -> None:
     jobs = [(0, 4, 1200), (10, 4, 600)]
     first, second = sentences("rounds:every_s=300", jobs, 1).split(" / ")
     assert first == "The policy made its next decision at day 1, 00:05:00, and none before"
-    assert second == "It was the first by submission; no GPU was free, it asks for 4 GPUs"
+    assert second == "It was first by submission; it needs 4 GPUs and no GPU was free"
 
 
 def test_a_partition_names_itself() -> None:
     jobs = [(0, 4, 1200), (10, 4, 600)]
     assert sentences("partition", jobs, 1, vc=["<b>", "<b>"]) == (
-        "In <b>, it was the first by submission; no GPU was free, it asks for 4 GPUs"
+        "In <b>, it was first by submission; it needs 4 GPUs and no GPU was free"
     )
 
 

@@ -359,7 +359,7 @@ def test_the_keyboard_alone_is_enough(sample_app: str, visit: Visit) -> None:
     page.keyboard.press("Shift+ArrowRight")
     expect(ledger.locator("[aria-live]")).to_contain_text("at day 1, 15:00–16:30")
     page.keyboard.press("Escape")
-    expect(page.locator(f"{LEDGER} thead .read").first).to_have_text("longest queue")
+    expect(page.locator(f"{LEDGER} thead .read").first).to_have_text("Peak queue")
     chip = page.locator(".st-key-compare_chip button").first
     chip.focus()
     page.keyboard.press("Enter")
@@ -406,7 +406,7 @@ def test_without_the_internals_of_plotly_charts_and_table_stay(
         page.mouse.move(box["x"] + 400, box["y"] + 100)
         page.locator(f"{LEDGER} tbody tr").nth(1).hover()
         head = page.locator(f"{LEDGER} thead .read").first
-        expect(head).to_have_text("longest queue")
+        expect(head).to_have_text("Peak queue")
         assert page.locator(f"{TIME} .trace").count() >= 10
         assert page.locator(f"{LEDGER} tbody td.read").first.inner_text()
         page.locator(f"{LEDGER} tbody tr").nth(1).click()

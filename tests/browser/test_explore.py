@@ -145,7 +145,7 @@ def test_play_moves_the_line_only_and_the_page_is_light(sample_app: str, visit: 
     idle(page)
     assert received[0] < MAX_BYTES
     page.evaluate("document.querySelector('.st-key-machines .js-plotly-plot').dataset.mine = 'yes'")
-    page.get_by_role("button", name="Move").click()
+    page.get_by_role("button", name="Time controls").click()
     page.get_by_role("button", name="Play").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     received[0] = 0

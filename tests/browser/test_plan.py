@@ -80,7 +80,7 @@ def test_a_rack_is_lost_on_the_fourth_day_and_the_library_brings_it_back(
     sample_app: str, visit: Visit
 ) -> None:
     page = visit(sample_app)
-    page.get_by_role("button", name="Run the sample").click()
+    page.get_by_role("button", name="Open the sample").click()
     expect(page).to_have_url(re.compile("/compare"))
     expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
     page.get_by_role("link", name="Plan", exact=True).click()

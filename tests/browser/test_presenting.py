@@ -95,7 +95,7 @@ def test_up_and_down_step_through_saved_comparisons(
 def test_the_entry_of_the_menu_begins_a_presentation(sample_app: str, visit: Visit) -> None:
     page = opened(visit, sample_app, new_study.sample_study())
     page.locator(".st-key-share button").first.click()
-    page.get_by_role("button", name="Present").click()
+    page.get_by_role("button", name="Presentation mode").click()
     expect(page.get_by_role("button", name="Leave (Esc)")).to_be_visible()
     # Nothing lies over the presentation, not even the first stop of the keyboard.
     expect(page.locator("[data-testid=stPopoverBody]")).to_have_count(0)

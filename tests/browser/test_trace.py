@@ -24,7 +24,7 @@ def twice(page: Page) -> None:
     """Make twice the load by keys alone."""
     page.get_by_role("button", name="Look-alike").focus()
     page.keyboard.press("Enter")
-    load = page.get_by_role("spinbutton", name="Load ×").last
+    load = page.get_by_role("spinbutton", name="Load multiplier").last
     expect(load).to_be_visible()
     load.focus()
     page.keyboard.press("Control+A")

@@ -41,7 +41,7 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
     with serving(store) as first:
         page = visit(first)
         main, bar = page.get_by_test_id("stMain"), page.locator(".st-key-bar")
-        page.get_by_role("button", name="Run the sample").click()
+        page.get_by_role("button", name="Open the sample").click()
         expect(bar.get_by_text("Up to date")).to_be_visible()
         expect(page).to_have_url(re.compile(r"/compare\?(.*&)?s="))
         # Until the last policy is there the headline is about those that are.
@@ -221,8 +221,8 @@ def _navigate(page: Page, title: str) -> None:
 
 def test_keys_alone_lead_to_a_result(sample_app: str, visit: Visit) -> None:
     page = visit(sample_app)
-    expect(page.get_by_role("button", name="Run the sample")).to_be_enabled()
-    _tab_to(page, page.get_by_role("button", name="Run the sample"))
+    expect(page.get_by_role("button", name="Open the sample")).to_be_enabled()
+    _tab_to(page, page.get_by_role("button", name="Open the sample"))
     page.keyboard.press("Enter")
     expect(page.get_by_text("Up to date")).to_be_visible()
     expect(page.locator(".ty-ledger")).to_be_visible()

@@ -355,7 +355,7 @@ def test_results_show_answer_tiles_charts_and_ledger(
     # Of the 12 jobs two thirds are faster.
     split = next(tile for tile in tiles if "parts" in tile)
     assert split["parts"] == [0.6667, 0.1667, 0.1667]
-    assert split["lines"] == [["8 faster", "better"], ["2 slower", "worse"]]
+    assert split["lines"] == [["8 faster", "better"], ["2 same", ""], ["2 slower", "worse"]]
     assert tuple(rows(app)) == titles
     assert {row["kind"] for row in rows(app).values()} == {"base", "high", ""}
     assert rows(app)["SRTF"]["cells"][0][0] == "37 min"
@@ -679,7 +679,7 @@ def test_estimates_are_drawn_against_true_run_times(
     finish(pool, noisy)
     app = tab(visit("compare", noisy), "Accuracy")
     assert "predictions" in charts_of(app)
-    assert "Closest to the recording" in "".join(item.label for item in app.expander)
+    assert "closest to the recorded schedule" in "".join(item.label for item in app.expander)
 
 
 @pytest.mark.usefixtures("fast_engine")
@@ -727,7 +727,7 @@ def test_durations_in_tables_are_numbers(visit: Open, tiny: Study, pool: FakePoo
         assert not told_times(app)
     tab(app, "Jobs")
     table = app.dataframe[0].value
-    high, base = (f"JCT, {name} (min)" for name in ("SRTF", "FIFO"))
+    high, base = (f"Completion, {name} (min)" for name in ("SRTF", "FIFO"))
     assert (table[high] - table[base]).tolist() == pytest.approx(table["Difference (min)"].tolist())
 
 

@@ -58,8 +58,8 @@ def opened(app: AppTest, tab: str) -> AppTest:
 
 def test_durations_of_jobs_are_numbers(seen: AppTest) -> None:
     for tab, titles in (
-        ("Jobs waiting", ("Wait so far (min)", "Runs for (min)")),
-        ("All jobs", ("Wait (min)", "JCT (min)", "Slowdown")),
+        ("Jobs waiting", ("Wait so far (min)", "Run time (min)")),
+        ("All jobs", ("Wait (min)", "Completion time (min)", "Slowdown")),
     ):
         opened(seen, tab)
         assert not told_times(seen)
@@ -114,7 +114,7 @@ def test_the_policy_of_the_headline_is_seen_against_the_baseline(
     lines = [trace for trace in traces if trace["type"] == "scatter" and "name" in trace]
     assert [trace["name"] for trace in lines] == [titles[2], titles[0]]
     assert re.fullmatch(
-        rf"(GPUs idle while jobs wait under {titles[2]}: up to [\d.]+ \w+ on .*; {titles[0]}: .*"
+        rf"(Most idle while jobs wait under {titles[2]}: .*, [\d.]+ \w+ per GPU \({titles[0]}: .*\)"
         rf"|{titles[2]} leaves no GPUs idle while jobs wait.*)",
         seen.title[0].value,
     )

@@ -166,7 +166,7 @@ def test_opening_is_the_stored_result_at_once(browse: Browse, pool: FakePool, ti
     ).click().run()
     sound(app)
     assert study_of(app) == tiny
-    assert "Stored result, computed in" in texts(app)
+    assert "Stored result, computed" in texts(app)
     assert pool.jobs == []
 
 
@@ -438,7 +438,7 @@ def test_a_run_that_cannot_be_listed_is_still_shown(
             " written, because the disk is full. Free some space, then run again."
         )
     ]
-    assert "Stored result, computed in" in texts(app)
+    assert "Stored result, computed" in texts(app)
     app.run()
     assert not app.error
 

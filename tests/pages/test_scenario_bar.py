@@ -205,9 +205,9 @@ def test_a_name_goes_into_the_link_and_changes_no_result(
     app = visit("start", tiny)
     app.session_state["share"] = True
     app.run()
-    app.text_input(key=next(box.key for box in app.text_input if box.label == "Name")).set_value(
-        HOSTILE
-    ).run()
+    app.text_input(
+        key=next(box.key for box in app.text_input if box.label == "Scenario name")
+    ).set_value(HOSTILE).run()
     sound(app)
     assert study_of(app).base.name == HOSTILE.strip()
     assert "Up to date" in texts(app)
@@ -224,7 +224,7 @@ def test_share_offers_the_files(visit: Open, tiny: Study) -> None:
     app = visit("start", tiny)
     app.session_state["share"] = True
     app.run()
-    assert labels(app) == ["Scenario file", "Report (HTML)", "Tables and rows (ZIP)"]
+    assert labels(app) == ["Scenario file", "Report (HTML)", "Tables and job data (ZIP)"]
 
 
 def test_an_archive_brings_its_jobs_and_shows_stored_results(

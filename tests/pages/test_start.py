@@ -17,7 +17,7 @@ from ui.server import delete_expired, prepare_sample
 def test_start_offers_one_primary_button_and_the_first_sample(visit: Open) -> None:
     app = visit()
     assert [button.label for button in app.button if button.proto.type == "primary"] == [
-        "Run the sample"
+        "Open the sample"
     ]
     assert "Not run yet" in texts(app)
     assert study_of(app).base.trace.source == "sample:week"
@@ -62,7 +62,7 @@ def test_the_server_prepares_the_sample_and_start_says_so(visit: Open, pool: Fak
     app.button(key="run_sample").click().run()
     sound(app)
     assert [job.state for job in pool.jobs] == ["done"] * len(study.allocators)
-    assert "Stored result, computed in" in texts(app)
+    assert "Stored result, computed" in texts(app)
 
 
 def test_the_server_deletes_what_is_old_once_it_is_up_for_an_hour(

@@ -450,7 +450,7 @@ def test_another_sample_brings_its_cluster(visit: Open) -> None:
 def test_window_and_load_change_the_trace(visit: Open) -> None:
     app = visit("trace")
     app.slider[0].set_range(1.0, 3.0).run()
-    next(item for item in app.number_input if item.label == "Load ×").set_value(2.0).run()
+    next(item for item in app.number_input if item.label == "Load multiplier").set_value(2.0).run()
     sound(app)
     spec = study_of(app).base.trace
     assert (spec.from_s, spec.to_s, spec.load, spec.load_by) == (86_400, 3 * 86_400, 2.0, "pace")

@@ -56,8 +56,8 @@ def test_either_engine_makes_the_comparison(study: ty.Comparison, tmp_path: Path
 def test_why_a_job_waited(study: ty.Comparison) -> None:
     assert study.why("fifo:backfill=none", "a") == ()
     said, then = study.why("fifo:backfill=none", "c")
-    assert said.startswith("1 job was ahead by submission, the first one (job b) needs 2 GPUs")
-    assert then == "It was the first by submission; no GPU was free, it asks for 1 GPU (50 s)."
+    assert said.startswith("1 job was ahead by submission; the first (job b) needs 2 GPUs")
+    assert then == "It was first by submission; it needs 1 GPU and no GPU was free (50 s)."
     with pytest.raises(ty.TrainyardError, match="There is no job zz"):
         study.why("easy", "zz")
 

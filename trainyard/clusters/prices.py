@@ -11,7 +11,7 @@ from sim.gpu_catalog import find_gpu
 
 ENTERED: Final = "own"
 _NO_SOURCE: Final = "not known"
-_CLOUD: Final = "Google Cloud on demand, the GPU alone (SkyPilot's catalogue v1 at 6e18f0e)"
+_CLOUD: Final = "Google Cloud on demand, GPU only; SkyPilot catalog v1, 6e18f0e"
 _CATALOG_PRICE_SOURCES: Final[Mapping[str, str]] = dict.fromkeys(
     ("k80", "t4", "p100", "v100", "a100", "a100-40"), _CLOUD
 ) | {"h100": "assumed: a cloud machine with one H100"}

@@ -471,17 +471,15 @@ def _interval_note(repeats: int, table: pd.DataFrame) -> str:
     """Return the note on confidence intervals, or why there are none."""
     if repeats == 1:
         return (
-            "One run each: no intervals. On fixed jobs, a policy that leaves nothing to chance has"
-            " none; where sizes, failures or decisions are drawn at random, three repeats or more"
-            " show how much that matters."
+            "One run per policy, so no confidence intervals. If failures or decisions are random,"
+            f" use {MIN_REPEATS} repeats or more."
         )
     if table["low"].notna().any():
         return f"± is half of the 95 % interval, from {repeats} repeats with other seeds."
     if repeats < MIN_REPEATS:
         return f"{repeats} repeats are too few for intervals; {MIN_REPEATS} give them."
     return (
-        "All repeats gave the same numbers, because nothing here is drawn at random: so there are"
-        " no intervals."
+        "All repeats are equal, because nothing here is random. There are no confidence intervals."
     )
 
 
@@ -546,7 +544,7 @@ def _facts_line(study: Study, read: tuple[int, str], table: pd.DataFrame, *, com
     """Return jobs, GPUs, repeats and notes as one line; `read` = (jobs, text on omitted rows)."""
     jobs, dropped = read
     runs = "one run of each policy" if study.repeats == 1 else f"{study.repeats} repeats"
-    notes = ["the same jobs and random draws under every policy"] if compared else []
+    notes = ["same jobs and seed for every policy"] if compared else []
     notes += ["95 % intervals"] if table["low"].notna().any() else []
     cluster = study.base.cluster
     machines = (

@@ -16,7 +16,7 @@ from sim.metrics import size_class
 from sim.metrics.gpu_seconds import absences, node_gpus
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.formatting import duration, with_en_dash
+from trainyard.formatting import duration, plural, with_en_dash
 from trainyard.results.compare import Outcome
 
 EXPLAINED: Final = 0.2
@@ -50,9 +50,9 @@ class Trust:
     def sentence(self) -> str:
         """Return the errors as a sentence."""
         return (
-            f"Closest to the recording is {self.label}: its waits are off by"
-            f" {duration(self.median_s)} in the median and {duration(self.p95_s)} at the 95th"
-            f" percentile of {self.jobs:,} job{'' if self.jobs == 1 else 's'}."
+            f"{self.label} is closest to the recorded schedule. Wait errors of"
+            f" {plural(self.jobs, 'job')}: median {duration(self.median_s)}, 95th percentile"
+            f" {duration(self.p95_s)}."
         )
 
 

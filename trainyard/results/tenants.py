@@ -192,8 +192,7 @@ def teams_of(
     if proposed:
         quotas = proposed_quotas(trace, cluster, column)
         assumed = (
-            f"No policy here has quotas in GPUs: each {word}'s part of the GPU-hours is taken as"
-            " such."
+            f"No quotas are set, so each {word}'s share of the GPU-hours is used as its quota."
         )
     quotas = tuple(
         replace(row, deserved=min(row.deserved, float(cluster.gpus)))

@@ -99,9 +99,9 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
         SampleInfo(
             "week",
             "A week on two GPU types",
-            "1,200 jobs of 24 users in 7 days on 32 A100 and 32 V100, with models named.",
+            "1,200 jobs of 25 users in 7 days, on 32 A100 and 32 V100 GPUs.",
             _GENERATED,
-            "Mixed 64",
+            "A100 and V100",
             recipe=SampleSpec("week", 1_200, 3, "4x8:a100,4x8:v100", 0.85, 7),
         ),
         SampleInfo(

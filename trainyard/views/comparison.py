@@ -330,9 +330,13 @@ def _shares_tile(compared: ComparedRuns, cells: Cells, title: str, *, whole: boo
         if change is None:
             return []
         repeats = int(compared.report.counts["repeats"].iloc[0])
-        faster, _, slower = groups.change_texts(change, repeats)
+        faster, same, slower = groups.change_texts(change, repeats)
         shares = (change.faster, change.same, change.slower)
-        lines = [(f"{faster} faster", "better"), (f"{slower} slower", "worse")]
+        lines = [
+            (f"{faster} faster", "better"),
+            (f"{same} same", ""),
+            (f"{slower} slower", "worse"),
+        ]
     else:
         own = ledger.cell(cells, title, ledger.ALL["slower"], "")
         if own.text == MISSING:

@@ -32,7 +32,7 @@ def type_use(compared: ComparedRuns) -> FigureView:
     return FigureView(
         "type-use",
         charts.type_use(use, compared.style, "How busy is each GPU type?"),
-        f"Utilisation of each GPU type over the whole run: {busy}.",
+        f"Utilization of each GPU type over the whole run: {busy}.",
         lambda: stack_frames(use, _USE),
         "From the first submission to the end of the run; nodes that were down or absent do not"
         " count.",
@@ -49,11 +49,11 @@ def type_cost(compared: ComparedRuns) -> FigureView:
     )
     return FigureView(
         "type-cost",
-        charts.type_cost(use, compared.types, "What do the GPUs cost that jobs hold?"),
+        charts.type_cost(use, compared.types, "GPU cost by policy"),
         f"Cost of the GPUs held, by GPU type, and of the whole cluster: {cost}.",
         lambda: stack_frames(use, _USE),
-        "Bars: GPUs held at the price of their nodes. Mark: all nodes, from the first submission to"
-        " the end. Prices are set on the Cluster page.",
+        "Bars: cost of the GPUs that jobs hold. Marker: cost of the whole cluster over the run."
+        " Set prices on Cluster.",
     )
 
 
@@ -81,10 +81,7 @@ def type_shares(compared: ComparedRuns, title: str) -> FigureView:
         f"Share of GPU-hours by GPU type under {title}, for groups of jobs and the heaviest jobs."
         f" All jobs: {shares}.",
         lambda: table.assign(gpu_h=table["gpu_s"] / 3600)[list(columns)].rename(columns=columns),
-        (
-            "GPU-hours held, pauses included, of measured jobs. A row without a type used no"
-            " GPU of that type."
-        ),
+        "GPU-hours held, including pauses. Types that a group did not use are not drawn.",
     )
 
 

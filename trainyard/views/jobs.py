@@ -158,7 +158,7 @@ def parts(compared: ComparedRuns) -> FigureView:
     meanings = "; ".join(f"{part.name}: {part.meaning}" for part in there)
     return FigureView(
         "parts",
-        charts.decomposition(table, "Where does the time of a job go?"),
+        charts.decomposition(table, "Completion time by part"),
         f"Average completion time and its parts, by policy: {each}.",
         lambda: pd.DataFrame(
             {

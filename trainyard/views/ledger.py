@@ -130,7 +130,7 @@ class LedgerView:
     over: str = ""
     rest: str = ""
     heads: tuple[str, str] = ("Jobs waiting", "GPUs busy")
-    rest_heads: tuple[str, str] = ("Jobs", "When")
+    rest_heads: tuple[str, str] = ("Jobs waiting", "Time")
     edges_s: Sequence[float] = ()
     labels: Sequence[str] = ()
     window: tuple[float, float] = (0.0, 1.0)
@@ -241,7 +241,7 @@ def ledger_of(
         else Row(title, colours[title], note=state.notes.get(title, formatting.MISSING))
         for title in compared.runs.titles
     ]
-    against = f", difference to {visible(differ)}" if differ else ""
+    against = f" vs. {visible(differ)}" if differ else ""
     ends = [frame["jct_s"] for frame in compared.frames["cdf"].values() if len(frame)]
     low = min((float(one.min()) for one in ends), default=60.0)
     high = max((float(one.max()) for one in ends), default=86_400.0)
@@ -249,8 +249,8 @@ def ledger_of(
     return LedgerView(
         metrics,
         rows,
-        f"whole run{against}",
-        "longest queue",
+        f"Whole run{against}",
+        "Peak queue",
         edges_s=[round(at, 1) for at in loads.edges_s.tolist()],
         labels=_labels(compared),
         window=(compared.axis.t0_s, compared.axis.t1_s),

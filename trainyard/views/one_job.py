@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -106,15 +106,16 @@ def story(explored: ExploredRuns, job: int) -> JobStory:
     submit_s = float(book.result.jobs["submit_s"].iloc[job])
     ends = [one.periods[-1][1] for one in under if one.periods]
     user = str(book.trace.texts("user")[job])
+    clock = replace(book.clock, seconds=True)  # whole minutes would not add up
     parts = [f"Job {book.trace.frame['job_id'].iloc[job]}", user, request_text(book.trace, job)]
     return JobStory(
         title=" · ".join(part for part in parts if part),
         sentence=_sentence(under),
-        submitted=f"submitted {book.clock.format(submit_s)}",
+        submitted=f"submitted {clock.format(submit_s)}",
         under=under,
         submit_s=submit_s,
         end_s=max([submit_s, *ends]),
-        clock=book.clock,
+        clock=clock,
     )
 
 
@@ -157,8 +158,8 @@ def table(shown: JobStory, *, dark: bool = False) -> str:
         ("Waited to start", [_time(one.waited_s) for one in columns]),
         ("Ran", [_time(one.ran_s) for one in columns]),
         ("Restarted, moved", [_time(one.paused_s) for one in columns]),
-        ("Stopped in between", [_time(one.stopped_s) for one in columns]),
-        ("Times stopped", [f"{one.stops:,}" for one in columns]),
+        ("Waited again", [_time(one.stopped_s) for one in columns]),
+        ("Interruptions", [f"{one.stops:,}" for one in columns]),
         ("Done", [_done(one, shown.clock) for one in columns]),
     ]
     if not any(one.paused_s for one in columns):

@@ -121,8 +121,7 @@ def area_note(compared: ComparedRuns, high: str) -> str:
         hours, inside = float((less * widths_s).sum()) / 3600, " in this window"
     if abs(hours) < 0.5:
         return ""
-    size, done = two_digits(abs(hours)), "avoided" if hours > 0 else "added"
-    return f"{size} {'hour' if size == '1' else 'hours'} of waiting {done}{inside}"
+    return f"{two_digits(abs(hours))} h {'less' if hours > 0 else 'more'} waiting{inside}"
 
 
 def two_digits(value: float) -> str:

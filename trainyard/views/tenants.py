@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sim.metrics import reduce_frame
-from trainyard.formatting import plural, share
+from trainyard.formatting import plural
 from trainyard.results.tenants import Teams, TenantReport
 from trainyard.views import charts
 from trainyard.views.compared_runs import ComparedRuns
@@ -42,9 +42,9 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 LESS_IS_BETTER: Final = ("starved_h", "reclaim_p95_s", "stopped", "share_error", "wait_p95_s")
 NOTE: Final = (
-    "Lacking: GPUs below the entitlement, which is the smaller of quota and request. By borrowers:"
-    " the part that tenants above their quota hold. A stopped job counts as evicted for the tenant"
-    " that then lacked most, or else gained most."
+    "Lacking: GPUs that a tenant requests within its quota but does not get. By borrowers: the part"
+    " of these that tenants above their quota hold. Evicted for it: jobs of others stopped"
+    " while this tenant lacked the most GPUs or, if none lacked any, gained the most."
 )
 
 
@@ -69,19 +69,20 @@ def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantRepo
     )
     most = max(table.to_dict("records"), key=lambda row: row["starved_h"])
     finding = (
-        f"Tenant {charts.visible(str(most['team']))} lacks the most, {most['starved_h']:,.1f}"
-        f" GPU-hours, {share(most['by_borrowers_h'] / most['starved_h'])} of it while others borrow"
+        f"Tenant {charts.visible(str(most['team']))} is short by {most['starved_h']:,.0f}"
+        f" GPU-hours, {100 * most['by_borrowers_h'] / most['starved_h']:.0f} % of it while others"
+        " borrow"
         if most["starved_h"] > 0
         else "No tenant starves"
     )
     left_out = len(table) - len(drawn)
-    more = f" {plural(left_out, 'tenant')} with less are in the table only." if left_out else ""
+    more = f"{plural(left_out, 'tenant')} with less are in the table only. " if left_out else ""
     return FigureView(
         f"tenants-{compared.report.labels.index(title) + 1}",
         figure,
         f"GPUs of each tenant over time under {title}, against its quota. {finding}.",
         lambda: table.rename(columns=dict(COLUMNS)),
-        f"{NOTE} {teams.assumed}{more}",
+        f"{more}{NOTE} {teams.assumed}",
     )
 
 

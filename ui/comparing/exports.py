@@ -57,7 +57,7 @@ def draw(compared: ComparedRuns, high: str) -> None:
         for label, export, file, mime in (
             ("Report (HTML), about 5 MB", report_html, _REPORT, "text/html"),
             (
-                f"Tables and rows (ZIP), {_size_text(_zip_mb(runs))}",
+                f"Tables and job data (ZIP), {_size_text(_zip_mb(runs))}",
                 archive,
                 _TABLES,
                 "application/zip",
@@ -195,6 +195,6 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "decisions": "calls of the policy, with its notes",
 }
 _ABOUT: Final = (
-    "The report works offline. CSV text that begins with = + - or @ gets an apostrophe, for"
-    " spreadsheets; Parquet stays exact."
+    "The report works offline. CSV cells that start with =, +, - or @ get a leading apostrophe;"
+    " Parquet stays exact."
 )

@@ -110,14 +110,14 @@ def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, se
         "Submitted": rows["submit_s"].map(
             lambda instant_s: words.run_time(instant_s, compared.epoch)
         ),
-        f"JCT, {title}{figure.SECONDS}": rows["jct_s"],
+        f"Completion, {title}{figure.SECONDS}": rows["jct_s"],
     }
     if has_baseline:
         columns |= {
-            f"JCT, {report.baseline}{figure.SECONDS}": rows["base_s"],
+            f"Completion, {report.baseline}{figure.SECONDS}": rows["base_s"],
             figure.DIFFERENCE: rows["change_s"],
         }
-    columns[f"Wait{figure.SECONDS}"] = rows["wait_s"]
+    columns[f"Wait, {title}{figure.SECONDS}"] = rows["wait_s"]
     if not rows["user"].astype("str").any():
         del columns["User"]
     table = figure.readable(pd.DataFrame(columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -48,21 +49,24 @@ def draw(compared: ComparedRuns, high: str) -> None:
     except ParameterError as error:
         st.caption(words.plain(str(error)))
         return
-    st.caption(words.plain(f"Tenants by {TENANT_NOUNS[first.column]}. {first.assumed}"))
     teams = _draw_quota_editor(compared, first)
+    st.caption(words.plain(f"Tenants by {TENANT_NOUNS[first.column]}. {teams.assumed}"))
     labels = compared.report.labels
     reports = {title: _tenant_report(compared, title, teams) for title in labels}
     rows = figure.readable(tenants.side_by_side(reports))
     figure.draw_table(rows, hide_index=True, width="stretch", placeholder="–")
-    best = "Best: the policy is the best for this tenant."
-    st.caption(words.plain(f"{best} {tenants.NOTE} Whole runs. {tenants.jain_sentence(reports)}"))
+    st.caption(
+        "Best: where the policy is best for this tenant, over the whole run."
+        f" {words.plain(tenants.jain_sentence(reports))}"
+    )
     index = labels.index(high) if high in labels else 0
     title = st.selectbox("Policy", labels, index, key="teams_policy", width=320)
     view = figure.cached_view(
         ("tenants", compared.key, title, teams.quotas),
         lambda: tenants.tenants(compared, title, teams, reports[title]),
     )
-    figure.draw(view, "tenants", shows_finding=True)
+    note = view.note.removesuffix(teams.assumed)
+    figure.draw(replace(view, note=note), "tenants", shows_finding=True)
 
 
 def _draw_quota_editor(compared: ComparedRuns, first: Teams) -> Teams:

@@ -15,7 +15,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".ty-instant");
   if (!states.has(root)) states.set(root, listen({ root, end: new AbortController() }));
   const s = Object.assign(states.get(root), { data, send: setTriggerValue });
-  root.querySelector("b").textContent = `at ${data.text}`;
+  root.querySelector("b").textContent = data.text[0].toUpperCase() + data.text.slice(1);
   root.setAttribute("aria-valuetext", data.text);
   root.setAttribute("aria-valuemin", data.window[0]), root.setAttribute("aria-valuemax", data.window[1]), root.setAttribute("aria-valuenow", data.at);
   s.seek = setInterval(() => fixed(s), 250);

@@ -38,7 +38,7 @@ _COLUMNS: Final = {
     "user": "User",
     "gpus": "GPUs requested",
     "waited_s": f"Wait so far{figure.SECONDS}",
-    "runs_s": f"Runs for{figure.SECONDS}",
+    "runs_s": f"Run time{figure.SECONDS}",
     "rank": "Submission order",
 }
 _WAITING: Final = "Jobs waiting"
@@ -48,7 +48,7 @@ _INSTANT: Final = "explore_instant"
 _HERE: Final = Path(__file__).parent
 _HTML: Final = (
     '<div class="ty-instant" tabindex="0" role="slider" aria-label="Instant"><b></b>'
-    "<small>click the chart, or ← →</small></div>"
+    "<small>Click the chart, or press ← →</small></div>"
 )
 _MOUNT: Final = st.components.v2.component(
     "trainyard_instant",
@@ -66,7 +66,7 @@ _STATES: Final = {
 }
 _SORTS: Final = {
     "wait": "longest wait",
-    "jct": "longest JCT",
+    "jct": "longest completion time",
     "gpus": "most GPUs",
     "submit": "first submitted",
     "slowdown": "largest slowdown",
@@ -77,7 +77,7 @@ _JOB_COLUMNS: Final = {
     "gpus": "GPUs requested",
     "submit_s": "Submitted",
     "wait_s": f"Wait{figure.SECONDS}",
-    "jct_s": f"JCT{figure.SECONDS}",
+    "jct_s": f"Completion time{figure.SECONDS}",
     "slowdown": "Slowdown",
     "outcome": "Ended",
     "preemptions": "Preempted",
@@ -106,7 +106,7 @@ def _is_playing() -> bool:
 
 
 def _draw_moment(explored: ExploredRuns, machine_map: MachineMap) -> None:
-    """Draw the instant: crosshair, menu Move, a table with a row per policy, job lists.
+    """Draw the instant: crosshair, menu, a table with a row per policy, job lists.
 
     Reruns the whole page if the zoom window has changed.
     """
@@ -219,7 +219,7 @@ def _moment_table(explored: ExploredRuns, reports: dict[str, MomentReport]) -> s
         _WAITING,
         f"{unit}s requested",
         f"{unit}s free",
-        "Largest free block",
+        "Most free per node",
         f"{unit}s down",
     )
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
@@ -309,9 +309,9 @@ def _advance(explored: ExploredRuns, at_s: float) -> float:
 
 
 def _draw_menu(explored: ExploredRuns, at_s: float) -> None:
-    """Draw the menu Move: play or pause, step size, and a link to switch policy here."""
+    """Draw the menu Time controls: play or pause, step size, and a link to switch policy here."""
     t0, t1 = explored.window
-    with st.popover("Move", icon=":material/more_horiz:", key="explore_menu"):
+    with st.popover("Time controls", icon=":material/more_horiz:", key="explore_menu"):
         name, icon = (
             ("Pause", ":material/pause:") if _is_playing() else ("Play", ":material/play_arrow:")
         )
@@ -452,7 +452,6 @@ def _draw_all_jobs(explored: ExploredRuns) -> None:
     )
     st.caption(
         f"{count}{total_note}, under {words.plain(explored.title)}. Choose a row to open the job."
-        " JCT: submission to end."
     )
     if not len(table):
         return

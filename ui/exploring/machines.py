@@ -23,7 +23,7 @@ CHART: Final = "machines"
 _ALONE: Final = "nothing"
 _ROWS: Final = {"node": "Nodes", "rack": "Racks", "type": "GPU types"}
 _ORDERS: Final = {
-    "cluster": "as described",
+    "cluster": "cluster order",
     "type": "GPU type",
     "rack": "rack",
     "load": "load, fullest first",
@@ -81,7 +81,7 @@ def draw_policy_choice(compared: ComparedRuns) -> list[int]:
         format_func=titles.__getitem__,
         **layout,
     )
-    st.markdown("against")
+    st.markdown("vs.")
     others = [explore_params.NOTHING, *(index for index in titles if index != chosen)]
     labels = {explore_params.NOTHING: _ALONE, **titles}
     default = base if base in others else explore_params.NOTHING
@@ -189,20 +189,21 @@ def _headline(
         for title, occupancy in occupancies.items()
     }
     title, first = explored.title, occupancies[explored.title]
-    unit = f"{first.unit}s"
     worst_row = int(idle[title].argmax())
     others = {other: words.time(float(idle[other][worst_row])) for other in idle if other != title}
     if idle[title][worst_row] < _NO_TIME_S:
         others_note = "".join(
-            f"; {other}: up to {words.time(float(idle[other].max()))} on one row"
+            f"; {other}: up to {words.time(float(idle[other].max()))} per {first.unit}"
             for other in others
             if idle[other].max() >= _NO_TIME_S
         )
-        return f"{title} leaves no {unit} idle while jobs wait{others_note}."
+        return f"{title} leaves no {first.unit}s idle while jobs wait{others_note}."
     where = tables.row_names(first)[worst_row]
     longest = words.time(float(idle[title][worst_row]))
-    others_text = "".join(f"; {other}: {time}" for other, time in others.items())
-    return f"{unit} idle while jobs wait under {title}: up to {longest} on {where}{others_text}"
+    others_text = "".join(f" ({other}: {time})" for other, time in others.items())
+    return (
+        f"Most idle while jobs wait under {title}: {where}, {longest} per {first.unit}{others_text}"
+    )
 
 
 def _draw_rows_choice(book: Book) -> tuple[str, str]:

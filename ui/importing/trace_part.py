@@ -51,7 +51,7 @@ def draw(session: state.Session, source: Source) -> None:
             )
         with grid.cell():
             load = st.number_input(
-                "Load ×",
+                "Load multiplier",
                 min(0.05, spec.load),
                 max(20.0, spec.load),
                 spec.load,

@@ -44,7 +44,12 @@ def draw_look_alike(session: state.Session, trace: Trace) -> None:
             fields = st.grid(2, min_column_width=150)
             with fields.cell():
                 load = st.number_input(
-                    "Load ×", 0.05, 20.0, float(parameters.get("load", 1.0)), step=0.5, help=_LOAD
+                    "Load multiplier",
+                    0.05,
+                    20.0,
+                    float(parameters.get("load", 1.0)),
+                    step=0.5,
+                    help=_LOAD,
                 )
             with fields.cell():
                 seed = st.number_input(

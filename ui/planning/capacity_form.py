@@ -181,7 +181,7 @@ def _draw_more(study: Study, request: PlanRequest, row: int, is_locked: bool) ->
     changed = _draw_range_choice(study, request, row, is_locked)
     with st.container(horizontal=True):
         load = st.number_input(
-            "Load ×",
+            "Load multiplier",
             0.001,
             1000.0,
             request.load,

@@ -30,8 +30,9 @@ Group = tuple[str, str] | None
 SCRIPT: Final = Path(__file__).with_name("what_if.js")
 """Script that `ui.layout` adds to every page."""
 _HTML: Final = (
-    '<div class="ty-what-if"><select aria-label="Setting of the slider" tabindex="-1"></select>'
-    '<input type="range"><output></output></div>'
+    '<div class="ty-what-if" title="Drag to preview. Release to change the scenario and run it.">'
+    '<span>Change</span><select aria-label="Setting of the slider" tabindex="-1"></select>'
+    '<small></small><input type="range"><small></small><output></output></div>'
 )
 _MOUNT: Final = st.components.v2.component(
     "trainyard_what_if",

@@ -8,7 +8,7 @@ const SLOW_MS = 250, REST_MS = 700;
 
 window.trainyardSlider = ({ data, parentElement, setTriggerValue }) => {
   const root = parentElement.querySelector(".ty-what-if");
-  if (!states.has(root)) states.set(root, listen({ root, names: root.querySelector("select"), range: root.querySelector("input"), text: root.querySelector("output"), seq: 0, end: new AbortController() }));
+  if (!states.has(root)) states.set(root, listen({ root, names: root.querySelector("select"), range: root.querySelector("input"), text: root.querySelector("output"), ends: root.querySelectorAll("small"), seq: 0, end: new AbortController() }));
   const s = Object.assign(states.get(root), { data, send: setTriggerValue });
   const titles = JSON.stringify(data.axes.map((axis) => axis.title));
   if (s.titles !== titles) {
@@ -26,7 +26,8 @@ const axis = (s) => s.data.axes[Math.max(s.names.selectedIndex, 0)];
 const busy = (s) => s.held || s.wanted || s.still;
 
 function show(s, value = axis(s).now) {
-  const { low, high, step, title } = axis(s);
+  const { low, high, step, title, digits } = axis(s);
+  [low, high].forEach((end, at) => (s.ends[at].textContent = Number(end).toFixed(digits)));
   Object.assign(s.range, { min: low, max: high, step });
   s.range.value = value;
   s.range.setAttribute("aria-label", title);

@@ -335,7 +335,7 @@ def test_a_search_is_a_table_and_json_and_leaves_recordings_out(call: Call) -> N
     assert code == 0
     assert "Recorded schedule is left out: It does not depend on cluster or load" in err
     lines = out.splitlines()
-    assert lines[0].startswith("Wait before start at most 10 min, v100 (id ")
+    assert lines[0].startswith("Average wait to start at most 10 min, v100 (id ")
     assert [line.split()[0] for line in lines[2:4]] == ["FIFO", "SRTF"]
     assert (
         "FIFO: no figure at 1 size. The cluster has no nodes. Add a row with at least one node."

@@ -246,7 +246,7 @@ def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
     assert {group.gpu_type for group in made[0].cluster.groups} == {"t4"}
     assert "virtual clusters" in made[0].help
     assert "without recorded starts" in machines.cluster_presets(trace())[0].help
-    assert machines.cluster_presets()[0].name == "Mixed 64"
+    assert machines.cluster_presets()[0].name == "A100 and V100"
 
 
 def test_one_row_per_node() -> None:

@@ -141,8 +141,7 @@ def test_differences_are_told_of_enough_jobs(
     assert said.table["change"].notna().any()
     assert (
         said.facts
-        == "12 jobs · 8 GPUs · one run of each policy · the same jobs and random draws under every"
-        " policy"
+        == "12 jobs · 8 GPUs · one run of each policy · same jobs and seed for every policy"
     )
 
 

@@ -46,7 +46,7 @@ def test_closest_simulated_policy_by_the_median_error_of_the_wait(trace: Trace) 
     assert rows["median_s"].tolist() == [35.0, 0.0]
     assert rows["recorded_s"].tolist() == [70.0, 45.0]
     assert "near" in found.sentence()
-    assert "5 s in the median" in found.sentence()
+    assert "median 5 s" in found.sentence()
 
 
 def test_jobs_without_a_start_are_not_compared(trace: Trace) -> None:

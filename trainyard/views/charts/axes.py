@@ -124,6 +124,11 @@ duration_text = duration
 """How durations are written in figures: as everywhere."""
 
 
+def mean_text(width_s: float) -> str:
+    """Return the meaning of a line through means of bins: "1.5-h averages"."""
+    return f"{duration(width_s).replace(' ', '-')} averages"
+
+
 def _mark(seconds: float) -> str:
     """Return the label of a duration on an axis: three digits in its largest unit."""
     if seconds < 60:

@@ -457,20 +457,20 @@ PARTS: Final = (
         "paused_s",
         "pauses",
         "#C7A8DC",
-        "GPUs held without progress, at the start and after every change",
+        "held GPUs make no progress, at a start or after a change",
     ),
     JctPart("redone_s", "redone work", "#D98CA6", "work done a second time because it was lost"),
     JctPart(
         "slower_s",
         "slower than full speed",
         "#A9D3E2",
-        "what fewer GPUs, another batch, a slower GPU type, several nodes and checkpoints add",
+        "time lost to slower or fewer GPUs, another batch size, spreading, or checkpoints",
     ),
     JctPart(
         "ideal_s",
         "running at full speed",
         "#6FB5AE",
-        "alone, at the job's best size on the fastest GPU type",
+        "time the job needs at its best size on the fastest GPU type",
     ),
 )
 """Parts of a completion time from left to right, those that a policy can shorten first."""

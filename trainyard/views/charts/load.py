@@ -12,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from trainyard.views.charts.axes import TimeAxis, duration_text
+from trainyard.views.charts.axes import TimeAxis, duration_text, mean_text
 from trainyard.views.charts.lines import (
     BOTTOM_PX,
     HEIGHT_PX,
@@ -39,13 +39,14 @@ from trainyard.views.charts.theme import (
 
 Floats = NDArray[np.float64]
 _LEFT_PX: Final = 44
-_QUEUE_PX: Final = (TOP_PX, 165)
-_BUSY_PX: Final = (196, BOTTOM_PX)
+_QUEUE_PX: Final = (TOP_PX, 161)
+_BUSY_PX: Final = (198, BOTTOM_PX)
 _STRIP_PX: Final = (350, 378)
 _ALONE_PX: Final = 344
 """Height without the strip."""
 _NEAR_X, _NEAR_Y = 0.12, 0.16
 """Distances, as shares of the row, below which two line names overlap."""
+_MAX_NAMED: Final = 4
 _OTHERS: Final = "others"
 
 
@@ -88,12 +89,9 @@ class Course:
     most: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
-    def band_note(self) -> str:
-        """Meaning of lines and bands; "" if every change is drawn."""
-        if self.exact:
-            return ""
-        width_s = float(self.edges_s[1] - self.edges_s[0])
-        return f"lines: mean of {duration_text(width_s)}, bands: longest queue"
+    def line_note(self) -> str:
+        """Meaning of lines; "" if every change is drawn."""
+        return "" if self.exact else mean_text(float(self.edges_s[1] - self.edges_s[0]))
 
 
 def load(
@@ -140,9 +138,12 @@ def load(
                 | own
                 | {"showlegend": named, "hovertemplate": _UNITS[axis]}
             )
-    notes = [course.note, shaded and f"shaded: {shaded}"]
-    if not busy:
-        notes.append(course.band_note)
+    notes = (
+        course.note,
+        shaded and f"shaded: {shaded}",
+        "" if busy else course.line_note,
+        "bands: peak" if course.most and not course.exact else "",
+    )
     layout: dict[str, Any] = {
         "dragmode": "select",
         "selectdirection": "h",
@@ -164,8 +165,10 @@ def load(
             ticktext=["0", "50 %", "100 %"],
         )
         # A longer title would be cut off on a phone.
-        busy_title = f"<b>GPUs busy</b>{_title_notes(course.band_note)}"
-        layout["annotations"].append(look.title(busy_title, _domain(_BUSY_PX, height)[1]))
+        note = course.line_note and f"{course.line_note} in both charts"
+        layout["annotations"].append(
+            look.title(f"<b>GPUs busy</b>{_title_notes(note)}", _domain(_BUSY_PX, height)[1])
+        )
     if whole:
         traces += _strip(whole, x)
         layout |= _strip_layout(look, x, whole, height)
@@ -247,7 +250,10 @@ def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
 
 
 def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    """Return annotations that name the two strong lines, each above its highest free peak."""
+    """Return annotations that name the lines, each above its highest free peak.
+
+    Faint lines have a name too, unless there is a legend or more than `_MAX_NAMED` lines.
+    """
     annotations: list[Trace] = []
     spots: list[tuple[float, float]] = []
     heights = {**course.waiting, **course.most}
@@ -255,8 +261,10 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     span = x.t1_s - x.t0_s
     middles = (course.edges_s[:-1] + course.edges_s[1:]) / 2
     strong = [title for title in dict.fromkeys((look.baseline, look.high)) if title in look.colours]
-    shares = {title: np.nan_to_num(heights[title]) / top for title in strong}
-    for title in strong:
+    faint = () if look.alone or len(look.colours) > _MAX_NAMED else look.colours
+    named = dict.fromkeys((*strong, *faint))
+    shares = {title: np.nan_to_num(heights[title]) / top for title in named}
+    for title in named:
         own = shares[title]
         # Names must not be cut off at the ends.
         inside = np.flatnonzero((middles > x.t0_s + 0.06 * span) & (middles < x.t1_s - 0.06 * span))
@@ -274,7 +282,7 @@ def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
             spots.append(spot)
             annotations.append(
                 {
-                    "text": f"<b>{literal(title)[:40]}</b>",
+                    "text": ("<b>%s</b>" if title in strong else "%s") % literal(title)[:40],
                     "showarrow": False,
                     "x": x.place(np.array([middles[at]]))[0].item(),
                     "y": float(own[at] * top),
@@ -301,11 +309,11 @@ def _is_label_crossed(
 
 
 def _strip_label(height: int) -> Trace:
-    """Return the label "all" left of the strip, as an annotation."""
-    place = {"xref": "paper", "x": 0, "xanchor": "right", "xshift": -6, "yref": "paper"}
+    """Return the label in the strip, as an annotation."""
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 2, "yref": "paper"}
     domain = _domain(_STRIP_PX, height)
     font = {"size": 13, "color": NEUTRAL}
-    return {"text": "all", "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
+    return {"text": "whole run", "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
 
 
 def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:

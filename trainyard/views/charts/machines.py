@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from trainyard.views.charts.axes import TimeAxis, duration_text
+from trainyard.views.charts.axes import TimeAxis, duration_text, mean_text
 from trainyard.views.charts.lines import BAND
 from trainyard.views.charts.theme import (
     DIVERGING,
@@ -141,8 +141,8 @@ class Waiting:
         """Title of the row, with the meaning of lines and bands; a phone has 45 characters."""
         if not self.is_mean:
             return "Jobs waiting"
-        width_s = max(float(np.diff(series["t_s"])[0]) for series in self.window.values())
-        return f"Jobs waiting (mean of {duration_text(width_s)}, band: most)"
+        widths_s = (float(np.diff(series["t_s"])[0]) for series in self.window.values())
+        return f"Jobs waiting ({mean_text(max(widths_s))}, bands: peak)"
 
 
 def machines(
@@ -180,7 +180,13 @@ def machines(
         return [1 - (top + height) / total, 1 - top / total]
 
     traces: list[Trace] = []
-    layout: dict[str, Any] = {"annotations": [_grid_title(waiting.title, 1 - edges[-4] / total)]}
+    layout: dict[str, Any] = {
+        "annotations": [
+            _grid_title(waiting.title, 1 - edges[-4] / total),
+            _grid_title("", _STRIP_PX / total)
+            | {"text": "whole run", "yanchor": "top", "yshift": 0},
+        ]
+    }
     last = len(grids) + 1
     for at, grid in enumerate(grids):
         number = "" if at == 0 else str(at + 1)
@@ -344,7 +350,7 @@ def _cells(grid: Grid, labels: Sequence[str], x: TimeAxis, *, difference: bool) 
     # Whole percents suffice for the eye, and a byte is a quarter of a float.
     per_cent = np.rint(100 * np.nan_to_num(grid.share))
     scale: Trace = {"zmin": 0, "zmax": 100, "colorscale": SEQUENTIAL}
-    bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
+    bar: Trace = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "in use", "100 %"]}
     if difference:
         scale = {"zmin": -100, "zmax": 100, "colorscale": DIVERGING}
         bar = {"tickvals": [-100, 0, 100], "ticktext": ["−100 %", "0", "+100 %"]}

@@ -70,12 +70,13 @@ def test_the_strong_lines_have_a_band_from_the_mean_to_the_most() -> None:
     assert set(high.y[:298].tolist()) == {31.0}
     assert not high.y[300:].any()
     assert max(figure.data[1].y) == pytest.approx(1 + made.waiting["fifo"].max())
-    assert "lines: mean of 1.5 h, bands: longest queue" in figure.layout.annotations[-1].text
+    assert "1.5-h averages in both charts" in figure.layout.annotations[-1].text
+    assert "bands: peak" in figure.layout.annotations[0].text
     alone = charts.load(replace(made, busy={}, most=most), LOOK, AXIS)
-    assert "bands: longest queue" in alone.layout.annotations[0].text
+    assert "1.5-h averages · bands: peak" in alone.layout.annotations[0].text
     exact = charts.load(replace(made, exact=True, most=most), LOOK, AXIS)
     assert not [line for line in exact.data if line.fill]
-    assert "bands" not in exact.layout.annotations[-1].text
+    assert "bands" not in exact.layout.annotations[0].text
 
 
 def test_without_a_highlighted_policy_the_baseline_has_a_band() -> None:
