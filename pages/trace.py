@@ -55,7 +55,9 @@ def body() -> None:
         two_traces.draw_look_alike(session, trace)
     facts = _trace_profile(trace.digest, trace)
     with title:
-        st.title(words.plain(_headline(session, source, trace, facts, account)), anchor=False)
+        st.title(
+            words.plain(_headline(session, source, trace, facts, account)), anchor=False, help=_LOAD
+        )
     row_report.draw_questions(source.account, intake)
     fitted_cluster.draw(session, source)
     cluster_warnings.draw(session, trace)
@@ -82,7 +84,7 @@ def _headline(
     parts = [*filter(None, (jobs, dropped_text(read))), words.time(facts.span_s)]
     load = machines.offered_load(trace, session.study.base.cluster)
     if facts.gpu_hours and math.isfinite(load):
-        parts.append(f"load {words.factor(load)}")
+        parts.append(f"load {round(100 * load)} % of capacity")
     return f"{trace.name}: {', '.join(parts)}"
 
 
@@ -115,6 +117,8 @@ def _draw_samples(session: state.Session) -> None:
         session.upload = None
         st.rerun()
 
+
+_LOAD = "Load: requested GPU-hours at the fastest GPU type, divided by those of the cluster."
 
 if __name__ == "__main__":
     run_page("trace", body)

@@ -1,4 +1,4 @@
-"""Measured profiles under How jobs scale, and GPU types on the Compare page."""
+"""Measured profiles of the performance model, and GPU types on the Compare page."""
 
 from __future__ import annotations
 

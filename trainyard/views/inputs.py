@@ -9,7 +9,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from trainyard.clusters import machines
-from trainyard.formatting import RunClock, count, plural, time
+from trainyard.formatting import RunClock, count, gpu_type, plural, time
 from trainyard.results.decision_picture import DecisionPicture
 from trainyard.traces.intake import TraceProfile
 from trainyard.views import charts
@@ -25,9 +25,18 @@ _COLUMNS: Final = {
     "gpus": "GPUs",
     "gpu_hours": "GPU-hours",
     "core_hours": "Core-hours",
-    "low_s": "From (s)",
-    "high_s": "To (s)",
+    "low_s": "Seconds from",
+    "high_s": "Seconds to",
     "name": "Name",
+}
+_NODES: Final = {
+    "node": "Node",
+    "name": "Name",
+    "gpu_type": "GPU type",
+    "gpus": "GPUs",
+    "rack": "Rack",
+    "partitions": "Partitions",
+    "price_per_hour": "USD per hour",
 }
 _SPEEDS: Final = {
     "low": "10th percentile",
@@ -104,7 +113,8 @@ def racks(cluster: Cluster) -> FigureView:
     types = charts.type_style([kind.name for kind in cluster.types])
     gpus = f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
     text = f"{gpus}{plural(len(nodes), 'node')} in {plural(nodes['rack'].nunique(), 'rack')}"
-    return FigureView("racks", charts.racks(nodes, types, text), text, lambda: nodes)
+    rows = nodes.assign(gpu_type=nodes["gpu_type"].map(gpu_type)).rename(columns=_NODES)
+    return FigureView("racks", charts.racks(nodes, types, text), text, lambda: rows)
 
 
 def decision(title: str, name: str, picture: DecisionPicture) -> FigureView:
@@ -123,7 +133,7 @@ def same_speed_sentence(curve: pd.DataFrame, *, scales: bool) -> str:
     speeds = curve[["low", "speed", "high"]]
     if scales or curve.empty or not (speeds == 1).all(axis=None):
         return ""
-    return "A job runs at the same speed on one node as spread over several."
+    return "Spreading a job over nodes does not slow it down."
 
 
 def scaling_view(curve: pd.DataFrame, *, scales: bool) -> FigureView | None:

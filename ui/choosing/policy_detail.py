@@ -10,6 +10,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.params import Spec
+from trainyard.formatting import in_sentence
 from trainyard.preflight import preflight
 from trainyard.results import decision_picture
 from trainyard.study import catalog
@@ -25,6 +26,8 @@ OPEN: Final = "policy"
 _GOALS: Final[Mapping[str, str]] = {
     "baseline": "reference",
     "heterogeneous": "mixed GPU types",
+    "elastic": "elastic jobs",
+    "combined": "combined policies",
 }
 """Labels of goals that differ from their names."""
 _NAME: Final = "Letters, digits and . , + - = ( ) / % only. Empty: named after its settings."
@@ -56,8 +59,8 @@ def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -
         )
         st.html(f'<div class="ty-tags">{goals}</div>')
         st.markdown(words.plain(card.what))
-        st.markdown(f"**What it costs**  \n{words.plain(card.cost)}")
-        st.markdown(f"**What it does not know**  \n{words.plain(card.limits)}")
+        st.markdown(f"**Trade-off**  \n{words.plain(card.cost)}")
+        st.markdown(f"**Limits**  \n{words.plain(card.limits)}")
         _draw_on_these_jobs(row, choice, study, largest)
         _draw_buttons(row, rows, choice, study)
         tabs: url_params.Tabs = {
@@ -72,7 +75,10 @@ def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -
 def _draw_on_these_jobs(row: PolicyRow, choice: CatalogEntry, study: Study, largest: int) -> None:
     """Draw the stored result of the policy on these jobs, or why it cannot run, and warnings."""
     if choice.reason:
-        st.markdown(f":material/block: Cannot run here: {words.plain(choice.reason)}")
+        where = " It is set on Trace." if choice.lacks in {"scaling", "servers"} else ""
+        st.markdown(
+            f":material/block: Cannot run: {words.plain(in_sentence(choice.reason))}{where}"
+        )
     elif result := policy_results.describe_result(row.spec, study):
         st.markdown(f"**On these jobs**  \n{result}")
     overheads = study.base.overheads
@@ -98,7 +104,7 @@ def _draw_buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study:
         is_compared = row.study_index is not None
         is_last = is_compared and len(study.allocators) == 1
         st.button(
-            "Remove from comparison" if is_compared else "Compare",
+            "Remove from comparison" if is_compared else "Add to comparison",
             key="compare_it",
             disabled=is_last or bool(choice.reason and not is_compared),
             help="At least one policy stays in the comparison." if is_last else None,
