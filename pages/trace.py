@@ -54,10 +54,8 @@ def body() -> None:
             trace_part.draw_generator_form(session)
         two_traces.draw_look_alike(session, trace)
     facts = _trace_profile(trace.digest, trace)
-    with title:
-        st.title(
-            words.plain(_headline(session, source, trace, facts, account)), anchor=False, help=_LOAD
-        )
+    headline = words.plain(_headline(session, source, trace, facts, account))
+    title.title(headline, anchor=False, help=trace_part.LOAD_HELP)
     row_report.draw_questions(source.account, intake)
     fitted_cluster.draw(session, source)
     cluster_warnings.draw(session, trace)
@@ -117,8 +115,6 @@ def _draw_samples(session: state.Session) -> None:
         session.upload = None
         st.rerun()
 
-
-_LOAD = "Load: requested GPU-hours at the fastest GPU type, divided by those of the cluster."
 
 if __name__ == "__main__":
     run_page("trace", body)

@@ -27,8 +27,6 @@ LARGE_TYPE: Final = "large_type"
 _FORMAT: Final = "image_format"
 _ALT: Final = 2000
 _CELL: Final = 200
-_AMOUNT: Final = re.compile("hour|Seconds")
-"""In titles of columns with two decimals."""
 """Characters shown."""
 _NOT_IN_FILES: Final = re.compile(r"[^A-Za-z0-9.-]+")
 
@@ -163,8 +161,6 @@ def in_units(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, Any]]:
             name, values = f"{name.removesuffix(SECONDS)} ({unit})", values / size  # noqa: PLW2901
             signed, digits = "+" if (values < 0).any() else "", 2 if size >= 3600 else 1
             formats[name] = st.column_config.NumberColumn(format=f"%{signed}.{digits}f")
-        elif _AMOUNT.search(name) and pd.api.types.is_float_dtype(values):
-            formats[name] = st.column_config.NumberColumn(format="%.2f")
         columns[name] = values
     return pd.DataFrame(columns, index=rows.index), formats
 

@@ -190,7 +190,7 @@ class Asrpt(Allocator):
         title="A-SRPT",
         brief="order of completion on one simulated machine",
         what=(
-            "Starts jobs in the order in which one simulated fast machine would complete them,"
+            "Starts jobs in the order that one simulated fast machine would complete them,"
             " shortest predicted job first."
         ),
         cost=(

@@ -117,11 +117,11 @@ def test_a_policy_that_cannot_run_the_example_says_why(
 def test_the_list_follows_what_compare_judges_by(visit: Open, pool: FakePool, tiny: Study) -> None:
     finish(pool, tiny)
     app = visit("policies", tiny)
-    assert list_data(app)["results"] == "Average completion time"
+    assert list_data(app)["results"] == "average completion time"
     app.query_params["goal"] = "wait_mean_s"
     app.run()
     sound(app)
-    assert list_data(app)["results"] == "Average wait"
+    assert list_data(app)["results"] == "average wait"
     rows = listed(app)
     for at, spec in enumerate(tiny.allocators):
         entry = pool.store.get(pool.submit(tiny.policy_scenarios(at)[0]).key)

@@ -33,7 +33,7 @@ def type_use(compared: ComparedRuns) -> FigureView:
         "type-use",
         charts.type_use(use, compared.style, "How busy is each GPU type?"),
         f"Utilisation of each GPU type over the whole run: {busy}.",
-        lambda: _use_rows(use),
+        lambda: stack_frames(_with_titles(use), _USE),
         "From the first submission to the end of the run; nodes that were down or absent do not"
         " count.",
     )
@@ -51,7 +51,7 @@ def type_cost(compared: ComparedRuns) -> FigureView:
         "type-cost",
         charts.type_cost(use, compared.types, "What do the GPUs cost that jobs hold?"),
         f"Cost of the GPUs held, by GPU type, and of the whole cluster: {cost}.",
-        lambda: _use_rows(use),
+        lambda: stack_frames(_with_titles(use), _USE),
         "Bars: GPUs held at the price of their nodes. Mark: all nodes, from the first submission to"
         " the end. Prices are set on the Cluster page.",
     )
@@ -183,10 +183,11 @@ def _use(compared: ComparedRuns) -> Mapping[str, pd.DataFrame]:
     return {title: compared.details.types.use[title] for title in compared.drawn}
 
 
-def _use_rows(use: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the use of GPU types as one table of all policies."""
-    rows = stack_frames(use, _USE)
-    return rows.assign(**{"GPU type": rows["GPU type"].map(gpu_type)})
+def _with_titles(use: Mapping[str, pd.DataFrame]) -> Mapping[str, pd.DataFrame]:
+    """Return the use with GPU types as users write them."""
+    return {
+        title: rows.assign(gpu_type=rows["gpu_type"].map(gpu_type)) for title, rows in use.items()
+    }
 
 
 def _busy(frame: pd.DataFrame) -> list[str]:

@@ -28,12 +28,8 @@ _COLUMNS: Final = {
     "low_s": "Seconds from",
     "high_s": "Seconds to",
     "name": "Name",
-}
-_NODES: Final = {
     "node": "Node",
-    "name": "Name",
     "gpu_type": "GPU type",
-    "gpus": "GPUs",
     "rack": "Rack",
     "partitions": "Partitions",
     "price_per_hour": "USD per hour",
@@ -60,7 +56,7 @@ def trace_views(profile: TraceProfile) -> Iterator[FigureView]:
 
 def _view(name: str, figure: Any, finding: str, rows: pd.DataFrame) -> FigureView:
     """Return a figure of a trace with its finding and data."""
-    return FigureView(name, figure, finding, lambda: rows.rename(columns=_COLUMNS))
+    return FigureView(name, figure, finding, lambda: rows.round(2).rename(columns=_COLUMNS))
 
 
 def _peak_sentence(arrivals: pd.DataFrame) -> str:
@@ -110,11 +106,15 @@ def _heaviest_sentence(users: pd.DataFrame) -> str:
 def racks(cluster: Cluster) -> FigureView:
     """Return the figure of the nodes by rack, with counts of GPUs, nodes and racks as title."""
     nodes = machines.node_rows(cluster)
-    types = charts.type_style([kind.name for kind in cluster.types])
-    gpus = f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
-    text = f"{gpus}{plural(len(nodes), 'node')} in {plural(nodes['rack'].nunique(), 'rack')}"
-    rows = nodes.assign(gpu_type=nodes["gpu_type"].map(gpu_type)).rename(columns=_NODES)
-    return FigureView("racks", charts.racks(nodes, types, text), text, lambda: rows)
+    text = (
+        f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
+    ) + f"{plural(len(nodes), 'node')} in {plural(nodes['rack'].nunique(), 'rack')}"
+    return FigureView(
+        "racks",
+        charts.racks(nodes, charts.type_style([kind.name for kind in cluster.types]), text),
+        text,
+        lambda: nodes.assign(gpu_type=nodes["gpu_type"].map(gpu_type)).rename(columns=_COLUMNS),
+    )
 
 
 def decision(title: str, name: str, picture: DecisionPicture) -> FigureView:

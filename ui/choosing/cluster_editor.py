@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -32,8 +31,6 @@ from ui import figure, server, state, uploaded_files, words
 from ui.choosing import gpu_types
 
 _COLUMN: Final = st.column_config
-_SIZE: Final = re.compile(r"( of)? \d+$")
-"""Size at the end of a preset's name."""
 _CPU: Final = ""
 """GPU type of a node without GPUs in the list."""
 
@@ -128,10 +125,11 @@ def draw_menus(trace: Trace | None) -> None:
 def _draw_presets(trace: Trace | None) -> None:
     """Draw a button per preset (one is made for the trace) that replaces the cluster."""
     for preset in _presets_for(trace.digest if trace is not None else "", trace):
-        name = f"preset/{preset.name}"
-        gpus = words.plural(preset.cluster.gpus, "GPU")
-        label = f"{_SIZE.sub('', preset.name)}, {gpus}"
-        if st.button(label, key=name, help=words.plain(preset.help), width="stretch"):
+        kind = preset.name.removesuffix(f" {preset.cluster.gpus}").removesuffix(" of")
+        label = f"{kind}, {words.plural(preset.cluster.gpus, 'GPU')}"
+        if st.button(
+            label, key=f"preset/{preset.name}", help=words.plain(preset.help), width="stretch"
+        ):
             gpu_types.set_cluster(preset.cluster, preset.unknown_types)
 
 

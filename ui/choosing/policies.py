@@ -184,10 +184,10 @@ def _sizes_text(study: Study, next_model: _NextModel | None) -> str:
     if next_model and _can_scale(study.base.perf):
         return f"{next_model.gained} more can run under another performance model than {model}."
     if next_model:
-        servers = f", {next_model.left} need parameter servers" if next_model.left else ""
         return (
             f"{next_model.gained + next_model.left} policies cannot run: {next_model.gained} need"
-            f" jobs that change size{servers}."
+            " jobs that change size"
+            + (f", {next_model.left} need parameter servers." if next_model.left else ".")
         )
     if _can_scale(study.base.perf):
         return f"Jobs can change size, under {model} (Trace, Performance model)."
@@ -340,13 +340,12 @@ class PolicyAction:
 
 def _draw_list(groups: Sequence[PolicyGroup], opened: str, answered: int) -> None:
     """Draw the list; `opened` = row with the open detail, `answered` = last applied action."""
-    results = GOALS[policy_results.judging_metric()]
     _LIST(
         key=_LIST_KEY,
         data={
             "answered": answered,
             "open": opened,
-            "results": f"{results[:1].upper()}{results[1:]}",
+            "results": GOALS[policy_results.judging_metric()],
             "groups": [
                 {
                     "title": group.title,

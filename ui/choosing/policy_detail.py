@@ -10,7 +10,6 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.params import Spec
-from trainyard.formatting import in_sentence
 from trainyard.preflight import preflight
 from trainyard.results import decision_picture
 from trainyard.study import catalog
@@ -54,10 +53,11 @@ def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -
     study = state.session().study
     with st.container(border=True, key="policy_detail"):
         st.subheader(words.plain(rows.titles[rows.rows.index(row)]), anchor=False)
-        goals = "".join(
-            f"<span>{html.escape(_GOALS.get(goal, goal))}</span>" for goal in card.goals
+        st.html(
+            '<div class="ty-tags">'
+            + "".join(f"<span>{html.escape(_GOALS.get(goal, goal))}</span>" for goal in card.goals)
+            + "</div>"
         )
-        st.html(f'<div class="ty-tags">{goals}</div>')
         st.markdown(words.plain(card.what))
         st.markdown(f"**Trade-off**  \n{words.plain(card.cost)}")
         st.markdown(f"**Limits**  \n{words.plain(card.limits)}")
@@ -75,10 +75,7 @@ def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -
 def _draw_on_these_jobs(row: PolicyRow, choice: CatalogEntry, study: Study, largest: int) -> None:
     """Draw the stored result of the policy on these jobs, or why it cannot run, and warnings."""
     if choice.reason:
-        where = " It is set on Trace." if choice.lacks in {"scaling", "servers"} else ""
-        st.markdown(
-            f":material/block: Cannot run: {words.plain(in_sentence(choice.reason))}{where}"
-        )
+        st.markdown(f":material/block: Cannot run: {words.plain(words.in_sentence(choice.reason))}")
     elif result := policy_results.describe_result(row.spec, study):
         st.markdown(f"**On these jobs**  \n{result}")
     overheads = study.base.overheads

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
@@ -26,13 +25,11 @@ def draw(session: state.Session) -> None:
     st.subheader("Performance model", anchor=False)
     left, right = st.columns(2, gap="medium")
     with left:
-        notes = _draw_model_choice(session)
-    with right:
-        _draw_curve(session, notes)
+        _draw_model_choice(session, right)
 
 
-def _draw_model_choice(session: state.Session) -> DeltaGenerator:
-    """Draw the choice of the performance model and its form; apply both; return the notes."""
+def _draw_model_choice(session: state.Session, right: st.delta_generator.DeltaGenerator) -> None:
+    """Draw the choice of the performance model and its form; apply both; draw its curve."""
     perf = session.study.base.perf
     by_name = {choice.name: choice for choice in catalog.perf_models()}
     names = list(by_name)
@@ -58,7 +55,8 @@ def _draw_model_choice(session: state.Session) -> DeltaGenerator:
     with notes:
         _draw_assumptions(session)
     profile_form.draw_coverage()
-    return notes
+    with right:
+        _draw_curve(session, notes)
 
 
 def _draw_assumptions(session: state.Session) -> None:
@@ -75,7 +73,7 @@ def _draw_assumptions(session: state.Session) -> None:
         st.markdown(f":material/info: {words.plain(sentence)}")
 
 
-def _draw_curve(session: state.Session, notes: DeltaGenerator) -> None:
+def _draw_curve(session: state.Session, notes: st.delta_generator.DeltaGenerator) -> None:
     """Draw the speed of jobs over their size, or a sentence (in `notes`) if it is constant."""
     base = session.study.base
     try:

@@ -15,6 +15,7 @@ from trainyard.traces.sources import Source
 from ui import server, state, words
 from ui.choosing import forms
 
+LOAD_HELP: Final = "Requested GPU-hours at the speed of the fastest GPU, over those of the cluster."
 _LOAD: Final = "Factor on the recorded load: 1 = as recorded."
 _LOAD_BY: Final[dict[str, str]] = {"pace": "pace of arrivals", "jobs": "number of jobs"}
 _BY: Final = (

@@ -252,11 +252,12 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
     """
     rack, names = pd.factorize(nodes["rack"].to_numpy())
     column, slot, starts = _places(rack, len(names))
-    first = nodes["gpu_type"].to_numpy()[np.unique(rack, return_index=True)[1]]
     labels = np.array(
         [
             f"{gpu_type(kind) or 'CPU'} rack {number}" if _RACK.match(name) else name
-            for number, (name, kind) in enumerate(zip(names, first, strict=True), 1)
+            for number, (name, kind) in enumerate(
+                zip(names, nodes["gpu_type"].groupby(rack).first(), strict=True), 1
+            )
         ],
         object,
     )
@@ -293,9 +294,13 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
         "automargin": True,
     }
     y = {"showticklabels": False, "ticks": "", "showgrid": False, "range": [shape[0] - 0.5, -0.5]}
-    legend = legend_px([entry["name"] for entry in entries])
     return figure(
-        [cells, *entries], title, max(60, 18 * shape[0]), legend_px=legend, xaxis=x, yaxis=y
+        [cells, *entries],
+        title,
+        max(60, 18 * shape[0]),
+        legend_px=legend_px([entry["name"] for entry in entries]),
+        xaxis=x,
+        yaxis=y,
     )
 
 
