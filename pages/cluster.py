@@ -62,7 +62,7 @@ def _draw_totals(cluster: Cluster) -> None:
     tiles: dict[str, tuple[str, str | None]] = {"Nodes": (f"{total.nodes:,}", None)}
     if total.gpus:
         tiles["GPUs"] = f"{total.gpus:,}", None
-        tiles["V100-equivalents"] = f"{total.equivalents:,.0f}", _EQUIVALENTS
+        tiles["Capacity in V100s"] = f"{total.equivalents:,.0f}", _EQUIVALENTS
     else:
         tiles["CPU cores"] = words.count(sum(node.cpus for node in cluster.nodes)), None
     list_priced, missing = (

@@ -54,8 +54,8 @@ def body() -> None:
             trace_part.draw_generator_form(session)
         two_traces.draw_look_alike(session, trace)
     facts = _trace_profile(trace.digest, trace)
-    with title:
-        st.title(words.plain(_headline(session, source, trace, facts, account)), anchor=False)
+    headline = words.plain(_headline(session, source, trace, facts, account))
+    title.title(headline, anchor=False, help=trace_part.LOAD_HELP)
     row_report.draw_questions(source.account, intake)
     fitted_cluster.draw(session, source)
     cluster_warnings.draw(session, trace)
@@ -82,7 +82,7 @@ def _headline(
     parts = [*filter(None, (jobs, dropped_text(read))), words.time(facts.span_s)]
     load = machines.offered_load(trace, session.study.base.cluster)
     if facts.gpu_hours and math.isfinite(load):
-        parts.append(f"load {words.factor(load)}")
+        parts.append(f"load {round(100 * load)} % of capacity")
     return f"{trace.name}: {', '.join(parts)}"
 
 

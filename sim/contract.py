@@ -247,7 +247,7 @@ class Card:
     certainty : str
         "exact" if the rule is published in full, else "our reading" and the text read.
     goals : tuple of str
-        Any of "short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline"; the
+        Any of "short waits", "fairness", "heterogeneous", "elastic", "combined", "baseline"; the
         first one groups lists of policies.
     how : tuple of str
         How it decides under its defaults, in three to five short sentences.

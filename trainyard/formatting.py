@@ -264,7 +264,7 @@ def money(usd: float) -> str:
     """Return US dollars, with cents only below 1000."""
     if not math.isfinite(usd):
         return MISSING
-    return f"$ {usd:,.2f}" if usd < 1000 else f"$ {usd:,.0f}"
+    return f"${usd:,.2f}" if usd < 1000 else f"${usd:,.0f}"
 
 
 def count(value: float) -> str:

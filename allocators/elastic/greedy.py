@@ -131,7 +131,7 @@ class GreedyElastic(Allocator):
         certainty=(
             "our reading: the abstract only calls its benchmark greedy; three plausible rules"
         ),
-        goals=("elastic", "baseline"),
+        goals=("elastic",),
         how=(
             "Every few minutes waiting jobs start at their smallest size, in order of submission.",
             "The first job that does not fit holds up the jobs behind it.",

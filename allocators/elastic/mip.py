@@ -242,7 +242,7 @@ class MipElastic(Allocator):
             "Every change of size is a restart; long jobs may wait long without fifo_admission"
             " or phi."
         ),
-        limits="As good as its estimates of work and speeds; plans only as far as its look-ahead.",
+        limits="Depends on the accuracy of its estimates. Plans only as far as its look-ahead.",
         source=(
             "Hu et al., An Optimal Resource Allocator of Elastic Training for Deep Learning Jobs on"
             " Cloud, arXiv 2109.03389; US 2024/0086249 A1"

@@ -228,7 +228,7 @@ class DLRover(Allocator):
 
     inner: Spec = param(  # noqa: RUF009
         Spec("fifo"),
-        title="Policy inside",
+        title="Queue policy",
         help="Decides which jobs run; must not resize jobs.",
     )
     brain: bool = param(
@@ -240,7 +240,7 @@ class DLRover(Allocator):
         "code",
         title="Thresholds",
         choices=tuple(PRESETS),
-        labels={"code": "Defaults of the code", "manifest": "Shipped manifest"},
+        labels={"code": "Source-code defaults", "manifest": "Shipped manifest"},
         help="Thresholds of the code, or of its shipped manifest.",
     )
     similar: str = param(
@@ -338,13 +338,10 @@ class DLRover(Allocator):
 
     card = Card(
         title="DLRover",
-        brief="learns the sizes that jobs need",
-        what=(
-            "Gives jobs with parameter servers the replicas, cores and memory they measurably"
-            " need, and replaces slow replicas."
-        ),
+        brief="sizes jobs by measured need",
+        what=("Sizes workers and parameter servers by measured need, and replaces slow ones."),
         cost=("Jobs begin small and are changed while they run; users' requests are ignored."),
-        limits="Only jobs with workers on CPUs. Does not compare jobs.",
+        limits="Resizes only jobs whose workers run on CPUs, each without regard to other jobs.",
         source="Wang et al., DLRover-RM, PVLDB 17 (2024), arXiv 2304.01468; code of the project",
         certainty=(
             "our reading of its code: equal replicas per role, one cluster instead of a"

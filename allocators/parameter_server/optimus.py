@@ -109,8 +109,8 @@ class Optimus(Allocator):
         ),
         cost="Every decision may change most running jobs, at the cost of a restart each.",
         limits=(
-            "As good as its speed model and size estimates. Decides at intervals only."
-            " Treats all GPU types as equal."
+            "Depends on the accuracy of its estimates. Decides at intervals only. Treats all GPU"
+            " types as equal."
         ),
         source="Peng et al., Optimus, EuroSys 2018; the authors' simulator",
         certainty=(

@@ -188,15 +188,18 @@ class Asrpt(Allocator):
 
     card = Card(
         title="A-SRPT",
-        brief="shortest predicted jobs first, by a virtual machine",
-        what=("Shortest predicted jobs first, as one fast virtual machine would complete them."),
+        brief="order of completion on one simulated machine",
+        what=(
+            "Starts jobs in the order that one simulated fast machine would complete them,"
+            " shortest predicted job first."
+        ),
         cost=(
-            "A job waits until the virtual machine completes it even if GPUs are idle; a large"
+            "A job waits until that machine completes it even if GPUs are idle; a large"
             " gang at the head blocks all others."
         ),
         limits=(
-            "As good as its predictions; never preempts. Placement matters only if the"
-            " performance model slows spread gangs."
+            "Depends on the accuracy of its predictions. Never preempts jobs. Placement matters"
+            " only if the performance model slows spread gangs."
         ),
         source="Luo, Liu, Lee, Shroff, INFOCOM 2025, arXiv 2501.05563",
         certainty=(
@@ -206,7 +209,7 @@ class Asrpt(Allocator):
         how=(
             "A job's work is its GPUs times its predicted run time on the fewest servers.",
             (
-                "One fast virtual machine, as fast as all GPUs together, always serves the job"
+                "One simulated machine, as fast as all GPUs together, always serves the job"
                 " with the least remaining work."
             ),
             (
@@ -246,7 +249,7 @@ class Asrpt(Allocator):
         machine, view = self._machine, decided.view
         if machine is not None and job not in self._place_of:
             return Reason(
-                "the fast virtual machine had not completed it: {before:jobs} had less work left",
+                "the simulated machine had not completed it: {before:jobs} had less work left",
                 {"before": machine.count_ahead(job)},
             )
         entries = sorted(entry for lane in self._lanes.values() for entry in lane)
@@ -263,7 +266,7 @@ class Asrpt(Allocator):
             decided,
             job,
             ahead,
-            "in the order of the fast virtual machine",
+            "in the order of the simulated machine",
             blocks=self.backfill == "none",
         )
 

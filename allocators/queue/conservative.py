@@ -153,10 +153,10 @@ class Conservative(Allocator):
 
     card = Card(
         title="Conservative backfilling",
-        brief="jobs fill gaps that delay no planned start",
+        brief="fills gaps; never delays a planned start",
         what="Every waiting job has a planned start, and no job behind it may delay that start.",
         cost="Fills fewer gaps than EASY, which protects only the first job.",
-        limits="As good as its estimates of run times; never stops a job.",
+        limits="Depends on the accuracy of run-time estimates. Never preempts jobs.",
         source=(
             "Mu'alem and Feitelson, Utilization, predictability, workloads, and user runtime"
             " estimates in scheduling the IBM SP2 with backfilling, IEEE TPDS 12 (2001)"
@@ -165,7 +165,7 @@ class Conservative(Allocator):
             "exact where GPUs are counted on one type; our reading: how plans move forward,"
             " mixed clusters, places that matter"
         ),
-        goals=("short waits", "baseline"),
+        goals=("short waits",),
         how=(
             "A job that arrives gets the earliest start that all plans before it allow.",
             "It starts at that time, or earlier if a job ends before its estimate.",

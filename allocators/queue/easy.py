@@ -110,19 +110,19 @@ class Easy(Allocator):
 
     card = Card(
         title="EASY backfilling",
-        brief="small jobs fill gaps, the first keeps its start",
+        brief="fills gaps; never delays the first job",
         what=(
             "First come, first served, but jobs may fill gaps that do not delay the first of the"
             " queue."
         ),
         cost="Jobs behind the first may be delayed by jobs that pass them.",
-        limits="As good as its estimates of run times; never stops a job.",
+        limits="Depends on the accuracy of run-time estimates. Never preempts jobs.",
         source="D. Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995",
         certainty=(
             "exact on one GPU type with whole counts; our reading on mixed clusters and where cores"
             " or memory are limited"
         ),
-        goals=("short waits", "baseline"),
+        goals=("short waits",),
         how=(
             "Jobs start in order of submission while there is room.",
             (

@@ -61,7 +61,7 @@ class Fifo(Allocator):
         brief="first come, first served",
         what="First come, first served.",
         cost="One large job at the head of the queue blocks all jobs behind it.",
-        limits="Uses no run times; never stops a job.",
+        limits="Ignores run times. Never preempts jobs.",
         source="Folklore; YARN-CS of papers, and WCS-SubTime with backfill = first_fit",
         certainty="exact",
         goals=("baseline",),

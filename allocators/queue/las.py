@@ -457,10 +457,10 @@ class Las(Allocator):
 
     card = Card(
         title="LAS (Tiresias)",
-        brief="least served first, no run times needed",
+        brief="least GPU time received goes first",
         what="Jobs that have received the least GPU time run first, in a few queues.",
         cost=("Long-running jobs are stopped for new jobs, even if they are nearly done."),
-        limits="Knows no run times. Ignores the cost of preemption, which overheads set.",
+        limits="Ignores run times and the cost of a preemption.",
         source="Gu et al., Tiresias, NSDI 2019; the authors' simulator",
         certainty=(
             "exact: order, limits and promotion as published; our reading: moves to faster GPU"

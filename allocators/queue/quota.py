@@ -57,7 +57,7 @@ class Quotas(Allocator):
 
     inner: Spec = param(  # noqa: RUF009 - a Spec is frozen
         Spec("fifo"),
-        title="Policy of all teams",
+        title="Policy of all tenants",
         help="Starts the jobs within quotas.",
     )
     table: str = param(
@@ -91,14 +91,14 @@ class Quotas(Allocator):
     _state: _Admission | None = field(init=False, repr=False, default=None)
 
     card = Card(
-        title="Quotas",
-        brief="quotas of tenants around another policy",
+        title="Tenant quotas",
+        brief="any policy, with a GPU quota per tenant",
         what="Every tenant has a quota of GPUs; another policy starts the jobs within it.",
         cost="GPUs may idle while a tenant at its limit has waiting jobs.",
-        limits="Never stops a job, so lent GPUs come back only when jobs end.",
+        limits="Never preempts jobs, so lent GPUs come back only when jobs end.",
         source="Ours; fair shares as in KAI Scheduler",
         certainty="exact",
-        goals=("fairness",),
+        goals=("combined", "fairness"),
         how=(
             "A job waits outside while its team, or a group above it, is at its limit.",
             "The limit is the quota, or the fair share where quotas are lent.",

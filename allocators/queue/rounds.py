@@ -53,7 +53,7 @@ class Rounds(Allocator):
     )
     inner: Spec = param(  # noqa: RUF009
         Spec("fifo"),
-        title="Policy inside",
+        title="Policy",
         help="Decides at the start of each round.",
     )
     _inside: InnerPolicy | None = field(init=False, repr=False, default=None)
@@ -61,14 +61,14 @@ class Rounds(Allocator):
     _idle_ticks: int = field(init=False, repr=False, default=0)
 
     card = Card(
-        title="Rounds",
-        brief="another policy, in rounds of equal length",
+        title="Fixed rounds",
+        brief="any policy, deciding at fixed intervals",
         what=("Lets another policy decide only at the start of a round, every 300 s by default."),
         cost=("Freed GPUs idle, and new jobs wait, until the round ends."),
         limits="The limits of the inner policy apply.",
         source="S. Agarwal et al., Blox, EuroSys 2024",
         certainty="our reading: a job may end within a round; its GPUs are given out in the next",
-        goals=("baseline",),
+        goals=("combined",),
         how=(
             ("Time is divided into rounds of equal length, counted from the first submission."),
             (

@@ -81,14 +81,14 @@ class Sjf(Allocator):
         brief="shortest job first, never preempts",
         what="The job with the shortest estimated run time goes first.",
         cost="Long jobs wait for as long as enough short jobs arrive.",
-        limits="As good as the estimates of run times; never stops a job.",
+        limits="Depends on the accuracy of run-time estimates. Never preempts jobs.",
         source=(
             "W. E. Smith, Various optimizers for single-stage production, 1956. By"
             " size, with predicted run times, SPJF and SPWF of the paper on A-SRPT; with"
             " backfill = first_fit its WCS-Duration and WCS-Workload"
         ),
         certainty="exact; our reading: the meaning of those four names",
-        goals=("short waits", "baseline"),
+        goals=("short waits",),
         how=(
             "Waiting jobs are sorted by their estimated run time, the shortest first.",
             (

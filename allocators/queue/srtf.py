@@ -367,7 +367,7 @@ class Srtf(Allocator):
         brief="shortest remaining time first, preempts others",
         what="The jobs with the least remaining time run; other jobs are stopped for them.",
         cost=("Long jobs are stopped repeatedly and wait while short jobs keep arriving."),
-        limits="As good as the run-time estimates. Overheads set the cost of a preemption.",
+        limits="Depends on the accuracy of run-time estimates and of the restart cost.",
         source=(
             "Schrage, Operations Research 16 (1968), for one machine; order and ties of gangs as in"
             " the simulators of Tiresias and Lucid"

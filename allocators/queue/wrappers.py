@@ -82,14 +82,14 @@ class Partition(Allocator):
     _pool_of: list[int] = field(init=False, repr=False, default_factory=list)
 
     card = Card(
-        title="Partition",
-        brief="one policy for each group of nodes",
+        title="Policy per partition",
+        brief="any policy, separately per group of nodes",
         what="Every virtual cluster or partition has its own policy and its own nodes.",
         cost="GPUs that one part does not use stay idle while another part waits.",
         limits=("A job never leaves its part; the limits of the inner policy apply."),
         source="Static quotas of Philly and Helios, partitions of Slurm",
         certainty="exact",
-        goals=("baseline",),
+        goals=("combined",),
         how=(
             (
                 "A job may use the nodes of its virtual cluster or partition, and those that belong"
@@ -377,14 +377,14 @@ class Switch(Allocator):
     _switched: bool = field(init=False, repr=False, default=False)
 
     card = Card(
-        title="Switch",
-        brief="changes policy at a given time",
+        title="Policy switch",
+        brief="one policy, then another from a given time",
         what="Changes from one policy to another at a given time, to show the effect.",
         cost="None beyond those of the two policies.",
         limits="Only one change; only the jobs are carried over.",
         source="Ours",
         certainty="exact",
-        goals=("baseline",),
+        goals=("combined",),
         how=(
             "Before the change the first policy decides, as if it were alone.",
             "Then the second policy takes over; it sees every waiting job as just arrived.",

@@ -105,7 +105,7 @@ class Batch(Sizing):
         network = (
             "Step times are computed, not measured: profiles of our own,"
             f" {self.bandwidth_gb_per_s:g} GB/s and {self.latency_ms:g} ms between GPUs. This is an"
-            " assumption; change it under How jobs scale (--perf)."
+            " assumption; change the performance model (Trace, --perf)."
         )
         texts = [*self.about_sizes(trace)]
         texts += [profiles] if jobs.by_stand_in.any() else []

@@ -111,7 +111,7 @@ class EstimatorSpec(Protocol):
 
 @dataclass(frozen=True)
 class Exact:
-    """The allocator knows the true work, rates and resources."""
+    """Policies know the true run time and needs of every job."""
 
     def bind(
         self, model: PerfModel, trace: Trace, transitions: Transitions, seed: int
@@ -128,7 +128,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class Noisy:
-    """Estimated work = true work x a log-normal factor of median 1, one per (seed, job).
+    """Estimates are wrong by a random factor per job (log-normal, median 1).
 
     Cores and memory have their own factors.
     """
@@ -163,7 +163,7 @@ class Noisy:
 
 @dataclass(frozen=True)
 class Biased:
-    """Estimated work and resources = true ones x one factor for all jobs."""
+    """Estimates are wrong by one factor, the same for all jobs."""
 
     factor: float = param(
         1.5,
@@ -190,7 +190,7 @@ class Biased:
 
 @dataclass(frozen=True)
 class Unknown:
-    """No knowledge of work, cores and memory: one guess for all jobs, doubled when outlived."""
+    """Run times are unknown: one guess for all jobs, doubled when a job outlives it."""
 
     guess_s: float = param(
         3600.0,

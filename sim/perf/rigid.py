@@ -20,7 +20,7 @@ from sim.trace import Trace
 
 @dataclass(frozen=True)
 class Rigid(Copies):
-    """The recorded run time, scaled by the relative speed of the GPU type.
+    """Jobs keep their GPU count; only the speed of the GPU type changes their run time.
 
     Notes
     -----

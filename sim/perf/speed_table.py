@@ -118,7 +118,7 @@ class Table(Resizable):
             used = job_share(on_gpus & job_rows.built_in, on_gpus)
             texts.append(
                 f"{used} scale as Gavel measured it on P100 GPUs, the median over batch sizes. "
-                "This is an assumption; change it under How jobs scale (--perf)."
+                "This is an assumption; change the performance model (Trace, --perf)."
             )
         return tuple(texts)
 

@@ -56,7 +56,7 @@ from tests.conformance import (
 from tests.counting import count_steps
 
 NAMES = list(REGISTRY)
-GOALS = {"short waits", "fairness", "deadlines", "heterogeneous", "elastic", "baseline"}
+GOALS = {"short waits", "fairness", "heterogeneous", "elastic", "combined", "baseline"}
 
 
 def sample(name: str) -> Scenario:

@@ -22,7 +22,7 @@ HOSTILE = "<img src=x onerror=window.hacked=1>" + "n" * 200
 
 def twice(page: Page) -> None:
     """Make twice the load by keys alone."""
-    page.get_by_role("button", name="Look-alike").focus()
+    page.get_by_role("button", name="Synthetic copy").focus()
     page.keyboard.press("Enter")
     load = page.get_by_role("spinbutton", name="Load multiplier").last
     expect(load).to_be_visible()

@@ -24,7 +24,7 @@ def pressed(app: object, label: str) -> object:
 def test_one_click_and_a_number_make_jobs_like_these(visit: Open) -> None:
     app = visit("trace")
     cluster = study_of(app).base.cluster
-    assert "Kept: sizes" in texts(app)
+    assert "GPUs per job" in texts(app)
     assert "does not prove anonymity" in texts(app)
     fields = [one for one in app.number_input if one.label == "Load multiplier"]
     fields[-1].set_value(2.0)

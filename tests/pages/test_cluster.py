@@ -125,7 +125,7 @@ def test_measured_times_of_checkpoints_fill_the_form_and_keep_the_rest(visit: Op
 
 def test_presets_load(visit: Open) -> None:
     app = visit("cluster")
-    app.button(key="preset/128 x H100").click().run()
+    app.button(key="preset/H100 128").click().run()
     sound(app)
     assert cluster(app).gpus == 128
     app.button(key="preset/From the trace").click().run()
@@ -255,7 +255,7 @@ def test_prices_are_for_comparison_until_somebody_enters_them(visit: Open) -> No
     edit(app, "types", {"edited_rows": {row: {"price_per_gpu_hour": 1.23} for row in range(count)}})
     sound(app)
     assert "for comparison only" not in texts(app)
-    assert texts(app).count("1.23 USD (own)") == count
+    assert texts(app).count("1.23 per hour (own)") == count
 
 
 def test_a_cluster_of_cpu_nodes_alone(visit: Open) -> None:
@@ -272,10 +272,10 @@ def test_a_cluster_of_cpu_nodes_alone(visit: Open) -> None:
 
 def test_what_runs_cost_and_what_fails_is_said_above_the_forms(visit: Open) -> None:
     app = visit("cluster")
-    assert "Restart cost: pause at a restart (s) 60 · failures: none" in texts(app)
+    assert "Restart cost: pause at a restart 60 s. Failures: not simulated." in texts(app)
     _number(app, "Pause at a restart (s)").set_value(45.0).run()
     sound(app)
-    assert "Restart cost: pause at a restart (s) 45 · failures: none" in texts(app)
+    assert "Restart cost: pause at a restart 45 s. Failures: not simulated." in texts(app)
 
 
 def test_a_rack_of_all_nodes_is_left_empty_and_list_prices_are_told(visit: Open) -> None:

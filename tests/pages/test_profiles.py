@@ -1,4 +1,4 @@
-"""Measured profiles under How jobs scale, and GPU types on the Compare page."""
+"""Measured profiles of the performance model, and GPU types on the Compare page."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def test_what_each_policy_costs_is_told_beside_the_figure(
     said = next(
         caption.value
         for caption in app.caption
-        if "Prices are set on the Cluster page" in caption.value
+        if "Set prices on Cluster" in caption.value
     )
     assert all(title in said for title in outcomes.titles(calm.allocators))
     assert said.count("\\$") == 4

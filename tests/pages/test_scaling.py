@@ -1,4 +1,4 @@
-"""How jobs scale, on the Trace page."""
+"""The performance model, on the Trace page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ui import words
 
 
 def field(app: AppTest) -> Any:
-    return next(box for box in app.selectbox if box.label == "How jobs scale")
+    return next(box for box in app.selectbox if box.label == "Performance model")
 
 
 def test_how_jobs_scale_is_chosen_with_its_settings(visit: Open, tiny: Study) -> None:
@@ -36,7 +36,7 @@ def test_how_jobs_scale_is_chosen_with_its_settings(visit: Open, tiny: Study) ->
     sound(app)
     assert study_of(app).base.perf != Spec("amdahl")
     app.switch_page("pages/policies.py").run()
-    assert not [box for box in app.selectbox if box.label == "How jobs scale"]
+    assert not [box for box in app.selectbox if box.label == "Performance model"]
 
 
 @pytest.mark.parametrize("name", [choice.name for choice in catalog.perf_models()])

@@ -411,24 +411,24 @@ def test_the_other_pages_live_without_the_trace(visit: Open, tiny: Study, page: 
 
 def test_a_part_of_users_and_jobs_and_other_names(visit: Open) -> None:
     app = visit("trace")
-    labelled(app.number_input, "One user in").set_value(2).run()
-    labelled(app.number_input, "Random jobs").set_value(100).run()
-    labelled(app.number_input, "Draw number").set_value(3).run()
+    labelled(app.number_input, "Keep 1 user in").set_value(2).run()
+    labelled(app.number_input, "Jobs sampled").set_value(100).run()
+    labelled(app.number_input, "Sample seed").set_value(3).run()
     labelled(app.toggle, "Hide names and ids").set_value(True).run()
     sound(app)
     spec = study_of(app).base.trace
     assert (spec.every_user, spec.sample, spec.sample_seed, spec.anonymise) == (2, 100, 3, True)
     assert "100 jobs of 1,200" in texts(app)
     assert "cannot be replayed" in texts(app)
-    labelled(app.number_input, "Random jobs").set_value(0).run()
-    labelled(app.number_input, "One user in").set_value(1).run()
+    labelled(app.number_input, "Jobs sampled").set_value(0).run()
+    labelled(app.number_input, "Keep 1 user in").set_value(1).run()
     labelled(app.toggle, "Hide names and ids").set_value(False).run()
     assert study_of(app).base.trace == TraceSpec("sample:week")
 
 
 def test_without_users_there_is_nothing_to_choose_of_them(visit: Open) -> None:
     app = give(visit("trace"), "mine.csv", GOOD)
-    assert labelled(app.number_input, "One user in").disabled
+    assert labelled(app.number_input, "Keep 1 user in").disabled
     assert not labelled(app.toggle, "Hide names and ids").disabled
 
 
@@ -455,8 +455,8 @@ def test_window_and_load_change_the_trace(visit: Open) -> None:
     spec = study_of(app).base.trace
     assert (spec.from_s, spec.to_s, spec.load, spec.load_by) == (86_400, 3 * 86_400, 2.0, "pace")
     assert "cannot be replayed" in texts(app)
-    next(box for box in app.selectbox if box.label == "Load by").set_value("jobs").run()
-    next(item for item in app.number_input if item.label == "Draw number").set_value(3).run()
+    next(box for box in app.selectbox if box.label == "Change load by").set_value("jobs").run()
+    next(item for item in app.number_input if item.label == "Sample seed").set_value(3).run()
     sound(app)
     assert study_of(app).base.trace == replace(spec, load_by="jobs", sample_seed=3)
 

@@ -8,10 +8,11 @@ from typing import Final
 
 from sim.cluster import Cluster, GpuType, known_type
 from sim.gpu_catalog import find_gpu
+from trainyard.formatting import gpu_type
 
 ENTERED: Final = "own"
 _NO_SOURCE: Final = "not known"
-_CLOUD: Final = "Google Cloud on demand, GPU only; SkyPilot catalog v1, 6e18f0e"
+_CLOUD: Final = "Google Cloud on demand, GPU only; SkyPilot catalog v1"
 _CATALOG_PRICE_SOURCES: Final[Mapping[str, str]] = dict.fromkeys(
     ("k80", "t4", "p100", "v100", "a100", "a100-40"), _CLOUD
 ) | {"h100": "assumed: a cloud machine with one H100"}
@@ -124,7 +125,7 @@ def types_without_own_price(cluster: Cluster) -> tuple[tuple[str, ...], tuple[st
 def describe_sources(cluster: Cluster) -> tuple[str, ...]:
     """Return one line per GPU type: speed and price, each with its source."""
     return tuple(
-        f"{kind.name}: speed {kind.speed:g} ({speed_source(kind)}),"
-        f" {kind.price_per_gpu_hour:.2f} USD ({price_source(kind)})."
+        f"{gpu_type(kind.name)}: speed {kind.speed:g} ({speed_source(kind)}),"
+        f" ${kind.price_per_gpu_hour:.2f} per hour ({price_source(kind)})."
         for kind in cluster.types
     )

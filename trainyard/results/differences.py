@@ -88,7 +88,7 @@ def study_changes(old: Study, new: Study, store: Store | None = None) -> list[st
     ]
     if before[_SCALING] != after[_SCALING]:
         was_model, model = (catalog.model_title(study.base.perf) for study in (old, new))
-        texts.append(f"how jobs scale: {was_model} → {model}")
+        texts.append(f"performance model: {was_model} → {model}")
     # A renamed policy is the same policy.
     was, now = titles(old.allocators), titles(new.allocators)
     texts += [f"+ {name}" for name, by in zip(new.titles, now, strict=True) if by not in was]

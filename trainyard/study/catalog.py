@@ -88,8 +88,8 @@ def _missing_servers(trace: Trace, perf: Spec) -> str:
     if _model_class(perf).staffed:
         return ""
     return (
-        f"Jobs have no parameter servers under “{model_title(perf)}”. Choose a performance model"
-        f" that has them, for example “{model_title(with_servers())}”."
+        f"Jobs have no parameter servers under “{model_title(perf)}”. Choose the performance model"
+        f" “{model_title(with_servers())}”."
     )
 
 
@@ -104,9 +104,10 @@ def _missing_models(trace: Trace, perf: Spec) -> str:
 
 _REQUIREMENTS: Final[Mapping[str, Callable[[Trace, Spec], str]]] = {
     "recorded_start": _missing_starts,
+    # Models with servers scale too, so the lack of servers is the reason to tell.
+    "servers": _missing_servers,
     "scaling": _missing_scaling,
     "profile": _missing_models,
-    "servers": _missing_servers,
 }
 """Need of `sim.contract.Needs` -> function that says why it is not met, or returns ""."""
 _ONE_SIZE: Final = Spec("rigid")
@@ -416,10 +417,12 @@ def describe_param(name: str, key: str, value: Any) -> str:
 
 
 def describe_values(name: str, spec: Spec) -> str:
-    """Return all set parameters as text: "retries 3, mean time to repair (h) 2"."""
-    titles = {info.name: _title_with_unit(info) for info in choice_params(name)}
+    """Return all set parameters as text: "retries 3, mean time to repair 2 h"."""
+    infos = {info.name: info for info in choice_params(name)}
     return ", ".join(
-        f"{titles[key]} {value:g}" if isinstance(value, float) else f"{titles[key]} {value}"
+        f"{in_sentence(infos[key].title)} {value:g} {infos[key].unit}".rstrip()
+        if isinstance(value, float)
+        else f"{in_sentence(infos[key].title)} {value}"
         for key, value in spec.params
     )
 
@@ -455,10 +458,10 @@ _SETTINGS: Final = {
     "stop": "the run ends",
     "trace.from_s": "trace from (s)",
     "trace.to_s": "trace to (s)",
-    "trace.sample": "random jobs",
-    "trace.sample_seed": "draw number",
-    "trace.every_user": "one user in",
-    "trace.load_by": "load by",
+    "trace.sample": "jobs sampled",
+    "trace.sample_seed": "sample seed",
+    "trace.every_user": "keep 1 user in",
+    "trace.load_by": "change load by",
     "estimator.name": "run-time estimates",
 }
 _OF_POLICIES: Final = re.compile(r"allocators?\.")

@@ -230,14 +230,14 @@ def target_condition(metric: str) -> str:
 
 
 def format_limit(metric: str, limit: float) -> str:
-    """Return the value of a target as users type it: "1 h", "90 %", "$ 12.00"."""
+    """Return the value of a target as users type it: "1 h", "90 %", "$12.00"."""
     unit = COLUMNS[metric].unit
     if unit == "s":
         size, name = next(
             (one[1:] for one in _TARGET_UNITS if limit >= one[0]), _TARGET_UNITS[-1][1:]
         )
         return f"{limit / size:.6g} {name}"
-    return {"1": f"{100 * limit:.6g} %", "USD": f"$ {limit:,.6g}"}.get(unit, f"{limit:.6g}")
+    return {"1": f"{100 * limit:.6g} %", "USD": f"${limit:,.6g}"}.get(unit, f"{limit:.6g}")
 
 
 def parse_limit(metric: str, text: str) -> float:

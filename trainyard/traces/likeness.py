@@ -34,12 +34,12 @@ _HOUR_S: Final = 3600.0
 _MAX_BYTES: Final = 100_000
 """Largest size of a file of figures, in bytes."""
 KEPT_FIGURES: Final = (
-    "sizes",
-    "run times by size and by user",
-    "the jobs of each hour, with busy hours of the day, days of the week and bursts",
-    "shares of users, and their main virtual cluster, numbered",
-    "time limits and outcomes by run time",
-    "known GPU types and models by size",
+    "GPUs per job",
+    "run times, by GPUs and by user",
+    "jobs per hour, with daily and weekly peaks and bursts",
+    "each user's share and main virtual cluster, as numbers instead of names",
+    "time limits and outcomes, by run time",
+    "GPU types and models, by GPUs",
 )
 OMITTED_FACTS: Final = (
     "names, ids and dates",

@@ -7,7 +7,7 @@ from typing import Final
 
 import pandas as pd
 
-from trainyard.formatting import money, share
+from trainyard.formatting import gpu_type, money, share
 from trainyard.results.detail_data import fairness_against
 from trainyard.views import charts
 from trainyard.views.compared_runs import ComparedRuns
@@ -33,7 +33,7 @@ def type_use(compared: ComparedRuns) -> FigureView:
         "type-use",
         charts.type_use(use, compared.style, "How busy is each GPU type?"),
         f"Utilization of each GPU type over the whole run: {busy}.",
-        lambda: stack_frames(use, _USE),
+        lambda: stack_frames(_with_titles(use), _USE),
         "From the first submission to the end of the run; nodes that were down or absent do not"
         " count.",
     )
@@ -51,7 +51,7 @@ def type_cost(compared: ComparedRuns) -> FigureView:
         "type-cost",
         charts.type_cost(use, compared.types, "GPU cost by policy"),
         f"Cost of the GPUs held, by GPU type, and of the whole cluster: {cost}.",
-        lambda: stack_frames(use, _USE),
+        lambda: stack_frames(_with_titles(use), _USE),
         "Bars: cost of the GPUs that jobs hold. Marker: cost of the whole cluster over the run."
         " Set prices on Cluster.",
     )
@@ -63,7 +63,7 @@ def type_shares(compared: ComparedRuns, title: str) -> FigureView:
     table = by_type.shares[title]
     whole = table[(table["kind"] == "all").to_numpy()]
     shares = (
-        ", ".join(f"{name} {share(float(whole[name].iloc[0]))}" for name in by_type.types)
+        ", ".join(f"{gpu_type(name)} {share(float(whole[name].iloc[0]))}" for name in by_type.types)
         if len(whole)
         else "no job held a GPU"
     )
@@ -73,7 +73,7 @@ def type_shares(compared: ComparedRuns, title: str) -> FigureView:
         f"Shares of GPU types under {charts.literal(title)}",
     )
     columns = {"kind": "By", "group": "Group", "jobs": "Jobs", "gpu_h": "GPU-hours"} | {
-        name: f"{name} (share)" for name in by_type.types
+        name: f"{gpu_type(name)} (share)" for name in by_type.types
     }
     return FigureView(
         f"type-shares-{compared.report.labels.index(title) + 1}",
@@ -180,11 +180,20 @@ def _use(compared: ComparedRuns) -> Mapping[str, pd.DataFrame]:
     return {title: compared.details.types.use[title] for title in compared.drawn}
 
 
+def _with_titles(use: Mapping[str, pd.DataFrame]) -> Mapping[str, pd.DataFrame]:
+    """Return the use with GPU types as users write them."""
+    return {
+        title: rows.assign(gpu_type=rows["gpu_type"].map(gpu_type)) for title, rows in use.items()
+    }
+
+
 def _busy(frame: pd.DataFrame) -> list[str]:
     """Return each GPU type with its utilization as text; types without capacity are left out."""
     rows = zip(frame["gpu_type"], frame["held_gpu_h"], frame["capacity_gpu_h"], strict=True)
     return [
-        f"{kind} {share(float(held) / float(there))}" for kind, held, there in rows if there > 0
+        f"{gpu_type(kind)} {share(float(held) / float(there))}"
+        for kind, held, there in rows
+        if there > 0
     ]
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from trainyard.clusters import machines
-from trainyard.formatting import RunClock, count, plural, time
+from trainyard.formatting import RunClock, count, gpu_type, plural, time
 from trainyard.results.decision_picture import DecisionPicture
 from trainyard.traces.intake import TraceProfile
 from trainyard.views import charts
@@ -25,9 +25,14 @@ _COLUMNS: Final = {
     "gpus": "GPUs",
     "gpu_hours": "GPU-hours",
     "core_hours": "Core-hours",
-    "low_s": "From (s)",
-    "high_s": "To (s)",
+    "low_s": "Seconds from",
+    "high_s": "Seconds to",
     "name": "Name",
+    "node": "Node",
+    "gpu_type": "GPU type",
+    "rack": "Rack",
+    "partitions": "Partitions",
+    "price_per_hour": "USD per hour",
 }
 _SPEEDS: Final = {
     "low": "10th percentile",
@@ -51,7 +56,7 @@ def trace_views(profile: TraceProfile) -> Iterator[FigureView]:
 
 def _view(name: str, figure: Any, finding: str, rows: pd.DataFrame) -> FigureView:
     """Return a figure of a trace with its finding and data."""
-    return FigureView(name, figure, finding, lambda: rows.rename(columns=_COLUMNS))
+    return FigureView(name, figure, finding, lambda: rows.round(2).rename(columns=_COLUMNS))
 
 
 def _peak_sentence(arrivals: pd.DataFrame) -> str:
@@ -101,10 +106,15 @@ def _heaviest_sentence(users: pd.DataFrame) -> str:
 def racks(cluster: Cluster) -> FigureView:
     """Return the figure of the nodes by rack, with counts of GPUs, nodes and racks as title."""
     nodes = machines.node_rows(cluster)
-    types = charts.type_style([kind.name for kind in cluster.types])
-    gpus = f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
-    text = f"{gpus}{plural(len(nodes), 'node')} in {plural(nodes['rack'].nunique(), 'rack')}"
-    return FigureView("racks", charts.racks(nodes, types, text), text, lambda: nodes)
+    text = (
+        f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
+    ) + f"{plural(len(nodes), 'node')} in {plural(nodes['rack'].nunique(), 'rack')}"
+    return FigureView(
+        "racks",
+        charts.racks(nodes, charts.type_style([kind.name for kind in cluster.types]), text),
+        text,
+        lambda: nodes.assign(gpu_type=nodes["gpu_type"].map(gpu_type)).rename(columns=_COLUMNS),
+    )
 
 
 def decision(title: str, name: str, picture: DecisionPicture) -> FigureView:
@@ -123,7 +133,7 @@ def same_speed_sentence(curve: pd.DataFrame, *, scales: bool) -> str:
     speeds = curve[["low", "speed", "high"]]
     if scales or curve.empty or not (speeds == 1).all(axis=None):
         return ""
-    return "A job runs at the same speed on one node as spread over several."
+    return "Spreading a job over nodes does not slow it down."
 
 
 def scaling_view(curve: pd.DataFrame, *, scales: bool) -> FigureView | None:

@@ -39,11 +39,11 @@ def _group_columns(types: Sequence[str]) -> dict[str, Any]:
     """Return the editor's column settings for node groups; `types` = GPU types to offer."""
     return {
         "nodes": _COLUMN.NumberColumn(
-            "Nodes", width=85, min_value=0, max_value=100_000, step=1, required=True, default=1
+            "Nodes", width=80, min_value=0, max_value=100_000, step=1, required=True, default=1
         ),
         "gpus_per_node": _COLUMN.NumberColumn(
             "GPUs each",
-            width=105,
+            width=100,
             min_value=0,
             max_value=1024,
             step=1,
@@ -60,17 +60,17 @@ def _group_columns(types: Sequence[str]) -> dict[str, Any]:
         ),
         "price_per_node_hour": _COLUMN.NumberColumn(
             "USD per node-hour",
-            width=150,
+            width=145,
             min_value=0,
             format="%.2f",
-            help="Empty: GPUs × price of their type.",
+            help="Not set: GPUs × price of their type.",
         ),
         "rack_size": _COLUMN.NumberColumn(
             "Nodes per rack",
-            width=130,
+            width=125,
             min_value=0,
             step=1,
-            help="Empty: all nodes of this row in one rack.",
+            help="Not set: all nodes of this row in one rack.",
         ),
         "name": _COLUMN.TextColumn("Name", width=70, help="Prefix of the node names (optional)."),
         "partitions": _COLUMN.TextColumn(
@@ -82,10 +82,10 @@ def _group_columns(types: Sequence[str]) -> dict[str, Any]:
             ),
         ),
         "cores": _COLUMN.NumberColumn(
-            "CPU cores", width=90, min_value=0, help="Per node. Empty: cores are not modeled."
+            "CPU cores", width=100, min_value=0, help="Per node. Not set: not limited."
         ),
         "memory_gb": _COLUMN.NumberColumn(
-            "Memory (GB)", width=105, min_value=0, help="Per node. Empty: memory is not modeled."
+            "Memory (GB)", width=115, min_value=0, help="Per node. Not set: not limited."
         ),
     }
 
@@ -93,9 +93,9 @@ def _group_columns(types: Sequence[str]) -> dict[str, Any]:
 _FILES: Final = ("json", "csv", "tsv", "conf", "txt", "log", "yaml", "yml")
 _TABLES: Final = (
     "CSV: a row per node, or per kind of node with a column nodes. Other columns: gpus, gpu_type,"
-    " cores, memory_gb, partitions, instance_type. Sizes of virtual clusters work too"
-    " (vc_config.csv of Philly or Lucid, cluster_gpu_number.csv of Helios): nodes of 8 V100 by"
-    " default."
+    " cores, memory_gb, partitions, instance_type. Virtual-cluster sizes work"
+    " too (vc_config.csv of Philly or Lucid, cluster_gpu_number.csv of Helios): nodes are assumed"
+    " to have 8 V100."
 )
 _TYPES: Final[dict[str, Any]] = {
     "speed": _COLUMN.NumberColumn(
@@ -125,20 +125,23 @@ def draw_menus(trace: Trace | None) -> None:
 def _draw_presets(trace: Trace | None) -> None:
     """Draw a button per preset (one is made for the trace) that replaces the cluster."""
     for preset in _presets_for(trace.digest if trace is not None else "", trace):
-        name = f"preset/{preset.name}"
-        if st.button(preset.name, key=name, help=words.plain(preset.help), width="stretch"):
+        kind = preset.name.removesuffix(f" {preset.cluster.gpus}").removesuffix(" of")
+        label = f"{kind}, {words.plural(preset.cluster.gpus, 'GPU')}"
+        if st.button(
+            label, key=f"preset/{preset.name}", help=words.plain(preset.help), width="stretch"
+        ):
             gpu_types.set_cluster(preset.cluster, preset.unknown_types)
 
 
 def _draw_text_field() -> None:
     """Draw a field for a cluster as text, e.g. 4x8:a100, and the button that uses it."""
     typed = st.text_input(
-        "Type, e.g. 4x8:a100",
+        "Nodes x GPUs : type",
         "",
         key="cluster_spec",
-        placeholder="16x8:v100,2x0:cpu,4xp4d.24xlarge",
-        help="nodes x GPUs : type, or nodes x cloud instance such as 4xp4d.24xlarge; separated by"
-        " commas.",
+        placeholder="4x8:a100,2x8:v100",
+        help="4x8:a100 = 4 nodes of 8 A100, 2x0:cpu = 2 nodes without GPUs, 4xp4d.24xlarge = 4"
+        " cloud instances; separated by commas.",
     )
     if st.button("Apply", key="use_spec") and typed:
         cluster = Cluster.parse(typed)
@@ -157,7 +160,7 @@ def _show_errors(import_cluster: Callable[[], None]) -> None:
 def _draw_import(trace: Trace | None) -> None:
     """Draw the uploader for a cluster description; a new file replaces the cluster."""
     counts_down_nodes = st.toggle(
-        "Count nodes that are down",
+        "Include down nodes",
         key="cluster_away",
         help="Also drained, reserved, cordoned and not-ready nodes. Set this before the file.",
     )
@@ -209,7 +212,7 @@ def draw_tables() -> None:
         column_order=list(columns),
         column_config=columns,
         alt="Node groups: one row per kind of node",
-        placeholder="–",
+        placeholder="not set",
     )
     described_names = {kind.name for kind in described}
     before = machines.type_table(
@@ -248,7 +251,7 @@ def _draw_price_lists(price_lists: Mapping[str, PriceList]) -> None:
         ):
             gpu_types.set_cluster(apply_price_list(cluster, prices))
     if cluster.gpus:
-        st.markdown("\n".join(f"- {words.plain(line)}" for line in describe_sources(cluster)))
+        st.caption("\n".join(f"- {words.plain(line)}" for line in describe_sources(cluster)))
 
 
 def find_unschedulable(trace: Trace, cluster: Cluster, perf: Spec) -> machines.UnschedulableJobs:

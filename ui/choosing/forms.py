@@ -38,7 +38,7 @@ def draw_fields(params: Sequence[ParamInfo], values: Mapping[str, Any], key: str
         Parameter name -> value, not checked: see `trainyard.study.catalog.canonical`.
     """
     if not params:
-        st.caption("No parameters.")
+        st.caption("No settings.")
         return {}
     entered: dict[str, Any] = {}
     grid = st.grid(min_column_width=CELL_PX, vertical_alignment="bottom")
@@ -168,7 +168,7 @@ def _draw_inner_policy(info: ParamInfo, value: Any, key: str) -> Any:
         help=_help_text(info),
         format_func=lambda name: choices[name],
     )
-    with st.expander(f"Parameters of {choices[name]}"):
+    with st.expander(f"{choices[name]} settings"):
         inner = draw_fields(
             catalog.choice_params(name),
             chosen.values if name == chosen.name else {},

@@ -160,7 +160,7 @@ def draw_fields(key: str) -> tuple[float | None, float | None]:
         format="%.2f",
         key=f"{key}/price",
         width=160,
-        placeholder="none: no cost",
+        placeholder="optional",
     )
     return speed, price
 

@@ -29,6 +29,7 @@ _GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "fairness": ("Fairness", "users or jobs get equal shares"),
     "heterogeneous": ("Mixed GPU types", "each job on the type that suits it"),
     "elastic": ("Elastic jobs", "jobs grow and shrink while they run"),
+    "combined": ("Combined policies", "add a rule to the policy you choose"),
 }
 """Goal of a card -> (group in the list, its description)."""
 _REFERENCE: Final = _GROUPS["baseline"]
@@ -138,8 +139,7 @@ def _draw_head(
             count = len(study.allocators)
             st.title(f"{count} of {len(rows.rows)} policies compared", anchor=False)
             next_model = _next_model(study, entries, trace)
-            results = GOALS[policy_results.judging_metric()]
-            st.caption(words.plain(f"{_sizes_text(study, next_model)} Results: {results}."))
+            st.caption(words.plain(_sizes_text(study, next_model)))
         if trace is not None:
             _draw_size_buttons(study, next_model)
         run_settings.draw_estimates()
@@ -178,19 +178,19 @@ def _sizes_text(study: Study, next_model: _NextModel | None) -> str:
     model = f"“{catalog.model_title(study.base.perf)}”"
     if next_model and next_model.has_servers:
         return (
-            f"{next_model.gained} more need parameter servers: compare them separately under"
-            f" “{catalog.model_title(next_model.perf)}”."
+            f"{next_model.gained} policies cannot run: they need parameter servers. Compare them"
+            " separately."
         )
     if next_model and _can_scale(study.base.perf):
-        return f"{next_model.gained} more need another model than {model}."
+        return f"{next_model.gained} more can run under another performance model than {model}."
     if next_model:
-        servers = f", {next_model.left} need parameter servers" if next_model.left else ""
         return (
-            f"{next_model.gained} more need jobs that can change size{servers}; here every job"
-            " keeps its size."
+            f"{next_model.gained + next_model.left} policies cannot run: {next_model.gained} need"
+            " jobs that change size"
+            + (f", {next_model.left} need parameter servers." if next_model.left else ".")
         )
     if _can_scale(study.base.perf):
-        return f"Jobs can change size, under {model} (Trace page, How jobs scale)."
+        return f"Jobs can change size, under {model} (Trace, Performance model)."
     return "Every job keeps its size."
 
 
@@ -276,8 +276,8 @@ class PolicyLine:
         Row id, sent back by the script.
     title, brief : str
         Title of the policy, and its rule in a few words.
-    note : str
-        Stored result, or the reason why the policy cannot run.
+    note, change : str
+        Stored result, or the reason why the policy cannot run; change to the baseline.
     on : bool
         Whether the policy is compared.
     colour : str
@@ -294,6 +294,7 @@ class PolicyLine:
     title: str
     brief: str
     note: str = ""
+    change: str = ""
     on: bool = False
     colour: str = ""
     barred: bool = False
@@ -344,6 +345,7 @@ def _draw_list(groups: Sequence[PolicyGroup], opened: str, answered: int) -> Non
         data={
             "answered": answered,
             "open": opened,
+            "results": GOALS[policy_results.judging_metric()],
             "groups": [
                 {
                     "title": group.title,
@@ -392,6 +394,7 @@ def _policy_groups(
                 title,
                 "" if choice.card is None else choice.card.brief,
                 _REASONS[choice.lacks] if choice.reason else note.text,
+                "" if choice.reason else note.change,
                 row.study_index is not None,
                 "" if row.study_index is None else colours[compared[row.study_index]],
                 bool(choice.reason),

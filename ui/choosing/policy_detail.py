@@ -25,6 +25,8 @@ OPEN: Final = "policy"
 _GOALS: Final[Mapping[str, str]] = {
     "baseline": "reference",
     "heterogeneous": "mixed GPU types",
+    "elastic": "elastic jobs",
+    "combined": "combined policies",
 }
 """Labels of goals that differ from their names."""
 _NAME: Final = "Letters, digits and . , + - = ( ) / % only. Empty: named after its settings."
@@ -51,13 +53,14 @@ def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -
     study = state.session().study
     with st.container(border=True, key="policy_detail"):
         st.subheader(words.plain(rows.titles[rows.rows.index(row)]), anchor=False)
-        goals = "".join(
-            f"<span>{html.escape(_GOALS.get(goal, goal))}</span>" for goal in card.goals
+        st.html(
+            '<div class="ty-tags">'
+            + "".join(f"<span>{html.escape(_GOALS.get(goal, goal))}</span>" for goal in card.goals)
+            + "</div>"
         )
-        st.html(f'<div class="ty-tags">{goals}</div>')
         st.markdown(words.plain(card.what))
-        st.markdown(f"**What it costs**  \n{words.plain(card.cost)}")
-        st.markdown(f"**What it does not know**  \n{words.plain(card.limits)}")
+        st.markdown(f"**Trade-off**  \n{words.plain(card.cost)}")
+        st.markdown(f"**Limits**  \n{words.plain(card.limits)}")
         _draw_on_these_jobs(row, choice, study, largest)
         _draw_buttons(row, rows, choice, study)
         tabs: url_params.Tabs = {
@@ -72,7 +75,7 @@ def draw(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, largest: int) -
 def _draw_on_these_jobs(row: PolicyRow, choice: CatalogEntry, study: Study, largest: int) -> None:
     """Draw the stored result of the policy on these jobs, or why it cannot run, and warnings."""
     if choice.reason:
-        st.markdown(f":material/block: Cannot run here: {words.plain(choice.reason)}")
+        st.markdown(f":material/block: Cannot run: {words.plain(words.in_sentence(choice.reason))}")
     elif result := policy_results.describe_result(row.spec, study):
         st.markdown(f"**On these jobs**  \n{result}")
     overheads = study.base.overheads
@@ -98,7 +101,7 @@ def _draw_buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study:
         is_compared = row.study_index is not None
         is_last = is_compared and len(study.allocators) == 1
         st.button(
-            "Remove from comparison" if is_compared else "Compare",
+            "Remove from comparison" if is_compared else "Add to comparison",
             key="compare_it",
             disabled=is_last or bool(choice.reason and not is_compared),
             help="At least one policy stays in the comparison." if is_last else None,

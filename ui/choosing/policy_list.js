@@ -20,7 +20,7 @@ function draw(s) {
   const groups = s.data.groups.map((group) => {
     const rows = group.rows.filter(fits);
     s.rows.push(...rows);
-    return rows.length ? [head(group), ...rows.map((row) => line(s, row))] : [];
+    return rows.length ? [head(group, s.rows.length === rows.length ? s.data.results : ""), ...rows.map((row) => line(s, row))] : [];
   });
   s.list.replaceChildren(...groups.flat());
   s.root.querySelector(".none").hidden = s.rows.length > 0;
@@ -28,9 +28,10 @@ function draw(s) {
   mark(s);
 }
 
-function head(group) {
+// The first heading also names the column of results.
+function head(group, results) {
   const made = tag("div", "group", group.title, { role: "presentation" });
-  made.append(tag("span", "", group.about));
+  made.append(tag("span", "", group.about), tag("span", "results", results));
   return made;
 }
 
@@ -43,9 +44,9 @@ function line(s, row) {
   made.dataset.id = row.id;
   made.style.setProperty("--own", row.colour || "");
   made.setAttribute("aria-selected", on(s, row));
-  made.setAttribute("aria-label", [row.title, row.brief, on(s, row) ? "compared" : row.barred ? `cannot be compared: ${row.note}` : "not compared", row.barred ? "" : row.note].filter(Boolean).join(", "));
+  made.setAttribute("aria-label", [row.title, row.brief, on(s, row) ? "compared" : row.barred ? `cannot be compared: ${row.note}` : "not compared", row.barred ? "" : row.note, row.change].filter(Boolean).join(", "));
   if (row.barred && !on(s, row)) made.setAttribute("aria-disabled", "true");
-  made.append(tag("i", "tick"), tag("b", "", row.title), tag("span", "brief", row.brief), tag("span", row.barred ? "note why" : row.old ? "note old" : "note", row.note));
+  made.append(tag("i", "tick"), tag("b", "", row.title), tag("span", "brief", row.brief), tag("span", row.barred ? "note why" : row.old ? "note old" : "note", row.note), row.barred ? "" : tag("span", row.old ? "change old" : "change", row.change));
   return made;
 }
 

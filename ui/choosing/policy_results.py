@@ -22,9 +22,10 @@ from ui import state, stored_results, url_params, words
 
 
 class StoredNote(NamedTuple):
-    """Result of a policy, e.g. "3.4 h −47 %"; `old` = of the scenario on Compare."""
+    """Result of a policy, e.g. "3.4 h", "−47 %"; `old` = of the scenario on Compare."""
 
     text: str
+    change: str = ""
     old: bool = False
 
 
@@ -45,17 +46,17 @@ def notes(study: Study, specs: Sequence[Spec]) -> dict[Spec, StoredNote]:
     old_notes: dict[Spec, StoredNote] = {}
     if displayed is not None and not displayed.matches(study):
         old = _notes_of(stored_results.gather(displayed), goal)
-        old_notes = {spec: StoredNote(text, old=True) for spec, text in old.items()}
+        old_notes = {spec: note._replace(old=True) for spec, note in old.items()}
     # Ticks are not part of the key, so that they cause no new lookup.
     all_specs = tuple(dict.fromkeys(specs))
     cache_key = f"{goal} {study.base.canonical()} {study.repeats} {'; '.join(map(str, all_specs))}"
     try:
-        texts = _all_notes(
+        new_notes = _all_notes(
             f"{cache_key} {stored_results.gather(study).mark}", study, all_specs, goal
         )
     except TrainyardError:
         return old_notes  # the trace is gone; the page reports it
-    return old_notes | {spec: StoredNote(text) for spec, text in texts.items()}
+    return old_notes | new_notes
 
 
 def describe_result(spec: Spec, study: Study) -> str:
@@ -83,14 +84,14 @@ def describe_result(spec: Spec, study: Study) -> str:
 @st.cache_data(max_entries=256, ttl=60, show_spinner=False)
 def _all_notes(
     cache_key: str, _study: Study, _specs: tuple[Spec, ...], _goal: str
-) -> dict[Spec, str]:
+) -> dict[Spec, StoredNote]:
     """Return policy -> note of stored results, for all policies of the list; cached."""
     del cache_key
     base = _specs.index(_study.allocators[_study.baseline])
     return _notes_of(stored_results.gather(new_study.with_policies(_study, _specs, base)), _goal)
 
 
-def _notes_of(runs: StudyResults, goal: str) -> dict[Spec, str]:
+def _notes_of(runs: StudyResults, goal: str) -> dict[Spec, StoredNote]:
     """Return policy -> note: mean of a metric over repeats, and its change to the baseline.
 
     Policies without complete results are absent. The change is omitted if a policy did not complete
@@ -118,5 +119,5 @@ def _notes_of(runs: StudyResults, goal: str) -> dict[Spec, str]:
             change = words.change(mean / means[base] - 1)
         else:
             change = ""  # Compare shows the change over the jobs that both completed
-        notes[runs.study.allocators[index]] = f"{write(mean)} {change}".strip()
+        notes[runs.study.allocators[index]] = StoredNote(write(mean), change)
     return notes

@@ -1,4 +1,4 @@
-"""Measured throughputs for "How jobs scale": profile, upload, missing entries."""
+"""Measured throughputs for "Performance model": profile, upload, missing entries."""
 
 from __future__ import annotations
 

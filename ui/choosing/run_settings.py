@@ -36,10 +36,10 @@ def draw() -> None:
     with notes:
         base_after = state.session().study.base
         costs, failures = (
-            words.plain(catalog.describe_values(kind, spec)) or "none"
+            words.plain(catalog.describe_values(kind, spec)) or "not simulated"
             for kind, spec in (("overheads", base_after.overheads), ("faults", base_after.faults))
         )
-        st.caption(f"Restart cost: {costs} · failures: {failures}")
+        st.caption(f"Restart cost: {costs}. Failures: {failures}.")
 
 
 def draw_estimates() -> None:

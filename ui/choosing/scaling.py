@@ -1,4 +1,4 @@
-"""How jobs scale, on Trace: performance model, speed curve, assumptions, parameters."""
+"""Performance model on Trace: choice, speed curve, assumptions, parameters."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ from ui.choosing import profiles as profile_form
 
 def draw(session: state.Session) -> None:
     """Draw the performance model of the scenario, its curve and its assumptions."""
-    st.subheader("How jobs scale", anchor=False)
+    st.subheader("Performance model", anchor=False)
     left, right = st.columns(2, gap="medium")
     with left:
-        _draw_model_choice(session)
-    with right:
-        _draw_curve(session)
+        _draw_model_choice(session, right)
 
 
-def _draw_model_choice(session: state.Session) -> None:
-    """Draw the choice of the performance model and its form; apply both."""
+def _draw_model_choice(session: state.Session, right: st.delta_generator.DeltaGenerator) -> None:
+    """Draw the choice of the performance model and its form; apply both; draw its curve."""
     perf = session.study.base.perf
     by_name = {choice.name: choice for choice in catalog.perf_models()}
     names = list(by_name)
     name = st.selectbox(
-        "How jobs scale",
+        "Performance model",
         names,
         names.index(perf.name),
         key=state.widget_key("perf"),
@@ -57,6 +55,8 @@ def _draw_model_choice(session: state.Session) -> None:
     with notes:
         _draw_assumptions(session)
     profile_form.draw_coverage()
+    with right:
+        _draw_curve(session, notes)
 
 
 def _draw_assumptions(session: state.Session) -> None:
@@ -73,8 +73,8 @@ def _draw_assumptions(session: state.Session) -> None:
         st.markdown(f":material/info: {words.plain(sentence)}")
 
 
-def _draw_curve(session: state.Session) -> None:
-    """Draw the speed of jobs over their size, or a sentence if there is no curve."""
+def _draw_curve(session: state.Session, notes: st.delta_generator.DeltaGenerator) -> None:
+    """Draw the speed of jobs over their size, or a sentence (in `notes`) if it is constant."""
     base = session.study.base
     try:
         trace = load_trace(base.trace, server.store())
@@ -85,7 +85,7 @@ def _draw_curve(session: state.Session) -> None:
         st.caption(f"No curve: {words.plain(str(error))}")
         return
     if equal_speed_note := same_speed_sentence(table, scales=perf.scales):
-        st.caption(equal_speed_note)
+        notes.caption(equal_speed_note)
         return
     curve = figure.cached_view(
         ("speedup", *cache_key), lambda: scaling_view(table, scales=perf.scales)

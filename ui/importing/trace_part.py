@@ -15,6 +15,7 @@ from trainyard.traces.sources import Source
 from ui import server, state, words
 from ui.choosing import forms
 
+LOAD_HELP: Final = "Requested GPU-hours at the speed of the fastest GPU, over those of the cluster."
 _LOAD: Final = "Factor on the recorded load: 1 = as recorded."
 _LOAD_BY: Final[dict[str, str]] = {"pace": "pace of arrivals", "jobs": "number of jobs"}
 _BY: Final = (
@@ -22,10 +23,10 @@ _BY: Final = (
     " copies (above 1)."
 )
 _EVERY: Final = (
-    "Keeps one user in N, with all their jobs in the window. The choice depends on names and draw"
-    " number only."
+    "Keeps one user in N, with all their jobs in the window. The choice depends on names and"
+    " sample seed only."
 )
-_DRAW: Final = "Another number draws other users, jobs and positions of copies."
+_DRAW: Final = "Another seed draws other users, jobs and positions of copies."
 _HIDDEN: Final = (
     "Numbers replace ids, users, job names, accounts, virtual clusters and partitions (user 1,"
     " user 2, ...). All other columns stay."
@@ -61,7 +62,7 @@ def draw(session: state.Session, source: Source) -> None:
             )
         with grid.cell():
             by = st.selectbox(
-                "Load by",
+                "Change load by",
                 list(_LOAD_BY),
                 list(_LOAD_BY).index(spec.load_by),
                 _LOAD_BY.__getitem__,
@@ -93,7 +94,7 @@ def draw(session: state.Session, source: Source) -> None:
             group.partitions for group in session.study.base.cluster.groups
         ):
             st.caption(
-                "The nodes keep the names of their partitions, so the policy Partition finds no"
+                "The nodes keep the names of their partitions, so Policy per partition finds no"
                 " nodes for jobs with hidden names."
             )
     if changed != spec:
@@ -105,14 +106,14 @@ def _draw_sampling(
 ) -> dict[str, int]:
     """Draw the choice of a part of the users and of the jobs; return the values by name.
 
-    The draw number is drawn and returned only if something is random.
+    The sample seed is drawn and returned only if something is random.
     """
     jobs = len(source.trace)
     users = source.trace.frame["user"].nunique() if source.trace.has("user") else 0
     with grid.cell():
         key = state.widget_key("every_user", spec.source)
         every = st.number_input(
-            "One user in",
+            "Keep 1 user in",
             1,
             max(users, 1, spec.every_user),
             spec.every_user,
@@ -122,7 +123,7 @@ def _draw_sampling(
         )
     with grid.cell():
         sample = st.number_input(
-            "Random jobs (0 = all)",
+            "Jobs sampled (0 = all)",
             0,
             max(jobs, spec.sample),
             spec.sample,
@@ -134,7 +135,7 @@ def _draw_sampling(
         with grid.cell():
             sampling["sample_seed"] = int(
                 st.number_input(
-                    "Draw number",
+                    "Sample seed",
                     0,
                     max(9999, spec.sample_seed),
                     spec.sample_seed,
@@ -149,7 +150,7 @@ def draw_generator_choice(session: state.Session) -> None:
     """Draw the choice of a workload generator; a new choice replaces the trace."""
     choices = {choice.name: choice for choice in catalog.workloads()}
     current = _current_generator(session)
-    # "like" needs the statistics of a trace: only the button Look-alike makes it.
+    # "like" needs the statistics of a trace: only the button Synthetic copy makes it.
     names = [
         name for name in choices if name != "like" or (current is not None and current.name == name)
     ]

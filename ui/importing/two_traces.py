@@ -21,7 +21,7 @@ from ui import browser_identity, figure, server, state, words
 
 _TITLE: Final = 60
 _LOAD: Final = "Factor on the number of jobs in the same time: 2 = twice as many."
-_SEED: Final = "Another number draws other jobs from the same statistics."
+_SEED: Final = "Another seed draws other jobs from the same statistics."
 
 
 def draw_look_alike(session: state.Session, trace: Trace) -> None:
@@ -33,7 +33,7 @@ def draw_look_alike(session: state.Session, trace: Trace) -> None:
     is_look_alike = likeness.is_look_alike(spec.source)
     parameters = Spec.parse(spec.source.removeprefix(MADE)).values if is_look_alike else {}
     with st.popover(
-        "Look-alike", icon=":material/content_copy:", key=state.widget_key("look_alike")
+        "Synthetic copy", icon=":material/content_copy:", key=state.widget_key("look_alike")
     ):
         st.markdown(
             "**Jobs like those of a trace, without its names**"
@@ -53,11 +53,11 @@ def draw_look_alike(session: state.Session, trace: Trace) -> None:
                 )
             with fields.cell():
                 seed = st.number_input(
-                    "Draw number", 0, 9999, int(float(parameters.get("seed", 0))), help=_SEED
+                    "Seed", 0, 9999, int(float(parameters.get("seed", 0))), help=_SEED
                 )
             if st.form_submit_button("Generate", icon=":material/content_copy:"):
                 _generate(session, trace, float(load), int(seed), parameters)
-        st.caption(f"Kept: {', '.join(likeness.KEPT_FIGURES)}.")
+        st.caption("\n- ".join(["Kept:", *likeness.KEPT_FIGURES]))
         st.caption(f"Not kept: {', '.join(likeness.OMITTED_FACTS)}.")
         st.caption(f":material/lock: {likeness.PRIVACY_NOTE}")
         if is_look_alike:

@@ -17,7 +17,9 @@ from ui import browser_identity, server, state, uploaded_files, words
 from ui.importing import fitted_cluster, own_recipe, questions, reading
 
 _SACCT: Final = """sacct -P -a -X -S 2026-03-01 -E 2026-04-01 \\
-  --format=JobID,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,ReqTRES > month.txt"""  # noqa: E501
+  --format=JobID,User,Account,Partition,State,\\
+Submit,Eligible,Start,End,ElapsedRaw,\\
+TimelimitRaw,AllocTRES,ReqTRES > month.txt"""
 _OPEN: Final = "open_drop"
 _TURN: Final = "drops"
 _TAKEN: Final = "taken_files"
@@ -63,8 +65,8 @@ def draw_help(session: state.Session) -> None:
         st.markdown("**Export from Slurm**")
         st.code(_SACCT, language="bash", wrap_lines=True)
         st.caption(
-            "Set your days. sacct prints times in its user's time zone; choose that zone after the"
-            " upload if it is not UTC."
+            "Set your days. sacct prints times in your time zone: if it is not UTC, select it after"
+            " the upload."
         )
         st.markdown("**Privacy**")
         _draw_privacy(session)
@@ -252,8 +254,8 @@ def _draw_privacy(session: state.Session) -> None:
     """
     days = f"{server.store().keep_days:g} days"
     st.caption(
-        ":material/lock: Files stay on this server. Their jobs are deleted"
-        f" {days} after the last upload."
+        ":material/lock: Files stay on this server. Jobs are deleted"
+        f" {days} after they were last uploaded."
     )
     kind, _, digest = session.study.base.trace.source.partition(":")
     info = server.store().trace_info(digest) if kind == "store" else None

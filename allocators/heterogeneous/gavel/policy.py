@@ -137,7 +137,7 @@ class Gavel(Allocator):
     )
     aware: bool = param(
         True,
-        title="Speeds by GPU type known",
+        title="Use per-type speeds",
         help="Whether the policy knows each job's speed per GPU type; else all types are equal.",
     )
     round_s: float = round_param()
@@ -203,18 +203,18 @@ class Gavel(Allocator):
 
     card = Card(
         title="Gavel",
-        brief="shares of each type by measured speed",
+        brief="time shares of GPU types, by job speed",
         what=(
-            "Every job gets shares of time on each GPU type, optimal for an objective, in"
-            " rounds of minutes."
+            "Optimizes each job's time share on every GPU type for a chosen goal, in rounds of"
+            " several minutes."
         ),
         cost=(
             "Jobs change GPUs and types between rounds; freed GPUs idle, and new jobs wait,"
             " until the next round."
         ),
         limits=(
-            "Counts changes as free, and a gang as equally fast on several servers. Two jobs"
-            " never share a GPU here."
+            "Ignores the cost of changing GPUs and of spreading jobs over nodes. Two jobs never"
+            " share a GPU here."
         ),
         source=(
             "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning"
@@ -225,7 +225,7 @@ class Gavel(Allocator):
             " our reading: choice among equally good shares, outages, jobs that must not be"
             " stopped, AlloX with gangs"
         ),
-        goals=("heterogeneous", "fairness", "deadlines"),
+        goals=("heterogeneous", "fairness"),
         how=(
             (
                 "For each job and GPU type a share of time is computed that is optimal for the"

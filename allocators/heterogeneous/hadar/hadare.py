@@ -455,9 +455,9 @@ class HadarE(Allocator):
     cadence = Cadence(on_finish=False)
     card = Card(
         title="HadarE",
-        brief="copies of a job on several nodes",
+        brief="splits a job across nodes",
         what=(
-            "Forks each job into copies that train on separate nodes, so no node idles while a"
+            "Splits the steps of each job among copies on separate nodes, so no node idles while a"
             " job exists."
         ),
         cost=(
@@ -505,8 +505,8 @@ class HadarE(Allocator):
         notes = []
         if self.round_s != DEFAULT_ROUND_S:
             joining_note = (
-                "Joining copies is charged once per round_s of the performance model (How jobs"
-                " scale), which should be as long."
+                "Joining copies is charged once per round_s of the performance model (Trace), which"
+                " should be as long."
             )
             notes.append(f"Rounds are {self.round_s:g} s long. {joining_note}")
         if self._dealt and not self._forked:

@@ -347,10 +347,10 @@ class Hadar(Allocator):
 
     utility: str = param(
         UTILITIES[0],
-        title="Value of an early finish",
+        title="Optimize for",
         choices=UTILITIES,
         labels={
-            "auto": "Batch: total time, else fairness",
+            "auto": "Automatic",
             "effective_throughput_normalised": "Share of best speed",
             "raw": "Iterations per second",
             "jct": "Completion time",
@@ -423,17 +423,17 @@ class Hadar(Allocator):
     cadence = Cadence(on_finish=False)
     card = Card(
         title="Hadar",
-        brief="GPUs have prices, the highest bids win",
+        brief="GPUs are priced; highest bids win",
         what=(
             "GPU prices rise as GPUs are taken; every few minutes each job takes the"
             " GPUs worth most to it, even of several types."
         ),
         cost=(
             "Jobs are stopped and moved as prices change. Large gangs wait longest;"
-            " most jobs of a batch end late."
+            " in a batch, most jobs finish near the end."
         ),
         limits=(
-            "Relies on run times and speeds as given. The cost of a move is a parameter, not"
+            "Depends on the accuracy of run times and speeds. The cost of a move is a setting, not"
             " a measurement."
         ),
         source="Sultana et al., Hadar, IPDPS 2024; Sultana et al., arXiv 2503.10918",

@@ -149,7 +149,7 @@ class Kai(Allocator):
 
     card = Card(
         title="KAI",
-        brief="quotas per queue, the rest by weight, taken back",
+        brief="queue quotas; surplus by weight, reclaimable",
         what=(
             "Every queue gets its quota on request; unused quota is lent by weight, and reclaimed"
             " by stopping jobs."

@@ -123,7 +123,7 @@ class Kueue(Allocator):
         certainty=(
             "exact for the rules named, without topology-aware scheduling and admission checks"
         ),
-        goals=("fairness", "baseline"),
+        goals=("fairness",),
         how=(
             "Jobs wait in the queue of their tenant, by priority and then by submission.",
             "The first of each queue gets quota if its queue has some left or can borrow it.",

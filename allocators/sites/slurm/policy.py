@@ -99,13 +99,13 @@ class Slurm(SlurmSettings):
 
     card = Card(
         title="Slurm",
-        brief="priority by age, usage and size, backfill around plans",
+        brief="priority by age, usage, size; then backfill",
         what=(
             "Starts jobs by age, fair share and size; a job may start early if it delays no"
             " planned start."
         ),
-        cost="Plans hold whole nodes until the time limits, so GPUs can idle while jobs wait.",
-        limits="Uses time limits, not run times; single starts depend on the phase of its clocks.",
+        cost="Backfill reserves whole nodes for full time limits, so GPUs may idle.",
+        limits="Uses time limits, not run times. Exact starts depend on scheduler timing.",
         source=(
             "Slurm 20.02 to 26.11: priority/multifactor, sched/backfill and select/cons_tres, as"
             " documented by SchedMD; weights of the example in its manual"
@@ -114,7 +114,7 @@ class Slurm(SlurmSettings):
             "exact for the rules named, on a recorded run; our reading on mixed GPU types and where"
             " jobs have no time limit"
         ),
-        goals=("fairness", "baseline"),
+        goals=("fairness",),
         how=(
             "Each waiting job has a priority: the sum of age, fair share and size.",
             "After submissions and ends, jobs start by priority until one does not fit.",

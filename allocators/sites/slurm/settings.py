@@ -20,25 +20,25 @@ class SlurmSettings(Allocator):
     )
     accounts: str = param(
         "",
-        title="Your accounts and users",
+        title="Accounts (sacctmgr)",
         file="sacctmgr.script",
         help="Output of sacctmgr dump, or sacctmgr commands.",
     )
     qos: str = param(
         "",
-        title="Your qualities of service",
+        title="QOS (sacctmgr)",
         file="qos.txt",
         help="Output of sacctmgr show qos -P.",
     )
     reservations: str = param(
         "",
-        title="Your reservations",
+        title="Reservations (scontrol)",
         file="reservations.txt",
         help="Output of scontrol show res -o; the trace needs dates.",
     )
     usage: str = param(
         "",
-        title="Usage at the start",
+        title="Past usage (sshare)",
         file="sshare.txt",
         help="Output of sshare -alP: usage of each user before the first job.",
     )

@@ -378,7 +378,6 @@ def test_other_rounds_than_those_of_the_performance_model_are_told() -> None:
         HadarE(round_s=60.0)
         .remarks()[0]
         .endswith(
-            "charged once per round_s of the performance model (How jobs scale), which should be"
-            " as long."
+            "charged once per round_s of the performance model (Trace), which should be as long."
         )
     )

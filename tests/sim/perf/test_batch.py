@@ -441,8 +441,8 @@ def test_what_is_assumed_is_said() -> None:
         " profiles)."
     )
     assert (
-        "profiles of our own, 1.25 GB/s and 0.3 ms between GPUs. This is an assumption; change it"
-        " under How jobs scale (--perf)." in last
+        "profiles of our own, 1.25 GB/s and 0.3 ms between GPUs. This is an assumption; change"
+        " the performance model (Trace, --perf)." in last
     )
     assert Batch().assumptions(jobs((0, 0, 5))) == ()
 

@@ -114,7 +114,7 @@ def test_what_is_assumed_is_said() -> None:
         ),
         (
             "1 of 4 GPU jobs scale as Gavel measured it on P100 GPUs, the median over batch sizes. "
-            "This is an assumption; change it under How jobs scale (--perf)."
+            "This is an assumption; change the performance model (Trace, --perf)."
         ),
     )
     assert (

@@ -116,7 +116,7 @@ def test_types_without_an_own_price_are_named_where_it_counts() -> None:
         ("a100",),
         ("x9",),
     )
-    assert prices.describe_sources(CAMPUS)[0] == "a100: speed 3 (own), 4.00 USD (own)."
+    assert prices.describe_sources(CAMPUS)[0] == "A100: speed 3 (own), $4.00 per hour (own)."
 
 
 def test_a_part_of_a_gpu_is_a_type_of_its_own() -> None:

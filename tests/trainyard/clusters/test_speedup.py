@@ -1,4 +1,4 @@
-"""The curve of How jobs scale, against models whose speed is known."""
+"""The curve of the performance model, against models whose speed is known."""
 
 from __future__ import annotations
 

@@ -169,5 +169,5 @@ def test_settings_in_words() -> None:
     assert catalog.setting_title("trace.load") == "trace load"
     assert (
         catalog.describe_values("faults", Spec.of("faults", mttr_h=2.5, retries=3))
-        == "mean time to repair (h) 2.5, retries 3"
+        == "mean time to repair 2.5 h, retries 3"
     )

@@ -156,7 +156,7 @@ def test_targets_are_typed_as_they_are_written() -> None:
         ("jct_mean_s", 45.0, "45 s"),
         ("jct_mean_s", 259_200.0, "3 days"),
         ("completion_rate", 0.9, "90 %"),
-        ("cost_held_per_job_usd", 12.5, "$ 12.5"),
+        ("cost_held_per_job_usd", 12.5, "$12.5"),
         ("preemptions", 1.5, "1.5"),
     ):
         assert summaries.format_limit(metric, limit) == text

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from trainyard.formatting import gpu_type
 from trainyard.views.charts.axes import TimeAxis
 from trainyard.views.charts.theme import (
     INK,
@@ -153,7 +154,7 @@ def _share(
         "x": (100 * share).astype(np.float32),
         "y": rows,
         "width": 0.85,
-        "name": literal(name),
+        "name": literal(gpu_type(name)),
         "marker": {"color": colour, "line": {"width": 0}},
         "text": [f"{100 * value:.0f} %" if value >= _READABLE else "" for value in share],
         "textposition": "inside",
@@ -165,7 +166,7 @@ def _share(
             f"{100 * value:.1f} %, {amount:,.1f} GPU-hours"
             for value, amount in zip(share, hours, strict=True)
         ],
-        "hovertemplate": f"{literal(name)}: %{{customdata}}<extra></extra>",
+        "hovertemplate": f"{literal(gpu_type(name))}: %{{customdata}}<extra></extra>",
     }
 
 
@@ -331,7 +332,7 @@ def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
         )
     y = {
         "tickvals": np.arange(len(kinds)),
-        "ticktext": [literal(kind) for kind in kinds],
+        "ticktext": [literal(gpu_type(kind)) for kind in kinds],
         "range": [len(kinds) - 0.5, -0.5],
         "showgrid": False,
     }
@@ -385,7 +386,7 @@ def type_cost(use: Frames, types: Mapping[str, str], title: str = "") -> go.Figu
         "name": _WHOLE,
         "marker": mark,
     }
-    traces.append(marks | {"hovertemplate": "whole cluster: $ %{x:,.0f}<extra></extra>"})
+    traces.append(marks | {"hovertemplate": "whole cluster: $%{x:,.0f}<extra></extra>"})
     y = {
         "tickvals": np.arange(len(labels)),
         "ticktext": [_short(label) for label in labels],
@@ -393,7 +394,7 @@ def type_cost(use: Frames, types: Mapping[str, str], title: str = "") -> go.Figu
         "showgrid": False,
         "automargin": True,
     }
-    x = {"rangemode": "tozero", "tickprefix": "$ ", "title": {"text": "USD"}}
+    x = {"rangemode": "tozero", "tickprefix": "$", "title": {"text": "USD"}}
     names = [str(trace["name"]) for trace in traces]
     drawn = figure(
         traces,
@@ -418,9 +419,9 @@ def _cost_bar(kind: str, colour: str, usd: np.ndarray[Any, np.dtype[np.float64]]
         "orientation": "h",
         "x": usd,
         "y": np.arange(len(usd)),
-        "name": literal(kind),
+        "name": literal(gpu_type(kind)),
         "marker": {"color": colour, "line": {"width": 0}},
-        "hovertemplate": f"{literal(kind)}: $ %{{x:,.2f}}<extra></extra>",
+        "hovertemplate": f"{literal(gpu_type(kind))}: $%{{x:,.2f}}<extra></extra>",
     }
 
 

@@ -78,7 +78,7 @@ def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "Jobs per hour") -> 
     return _small(drawn)
 
 
-def sizes(table: pd.DataFrame, title: str = "Requested GPUs, share of") -> go.Figure:
+def sizes(table: pd.DataFrame, title: str = "Shares by requested GPUs") -> go.Figure:
     """Draw shares of jobs and GPU-hours by requested GPUs, from `gpus`, `jobs`, `gpu_hours`."""
     traces, labels = [], table["gpus"].str.replace("-", "–").tolist()
     for name, column, colour, pattern in (
@@ -123,7 +123,7 @@ def sizes(table: pd.DataFrame, title: str = "Requested GPUs, share of") -> go.Fi
     return _small(drawn)
 
 
-def durations(table: pd.DataFrame, title: str = "Run time") -> go.Figure:
+def durations(table: pd.DataFrame, title: str = "Jobs by run time") -> go.Figure:
     """Draw jobs by recorded run time, log x, from `low_s`, `high_s`, `jobs`."""
     edges = np.append(table["low_s"].to_numpy(np.float64), table["high_s"].iloc[-1])
     jobs = table["jobs"].to_numpy(np.float32)
@@ -252,13 +252,22 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
     """
     rack, names = pd.factorize(nodes["rack"].to_numpy())
     column, slot, starts = _places(rack, len(names))
+    labels = np.array(
+        [
+            f"{gpu_type(kind) or 'CPU'} rack {number}" if _RACK.match(name) else name
+            for number, (name, kind) in enumerate(
+                zip(names, nodes["gpu_type"].groupby(rack).first(), strict=True), 1
+            )
+        ],
+        object,
+    )
     kinds = list(dict.fromkeys(nodes["gpu_type"]))
     shape = (int(slot.max(initial=0)) + 1, int(column.max(initial=0)) + 1)
     kind, text = np.full(shape, np.nan), np.full(shape, "", object)
     kind[slot, column] = [kinds.index(name) for name in nodes["gpu_type"]]
     text[slot, column] = [
         _hover_text(*row)
-        for row in zip(nodes["name"], nodes["gpus"], nodes["gpu_type"], nodes["rack"], strict=True)
+        for row in zip(nodes["name"], nodes["gpus"], nodes["gpu_type"], labels[rack], strict=True)
     ]
     cells = {
         "type": "heatmap",
@@ -279,15 +288,19 @@ def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.
     every = -(-len(names) // _RACK_LABELS)
     x = {
         "tickvals": starts[::every],
-        "ticktext": [_RACK.sub(r"\1, rack \2", literal(str(name))) for name in names[::every]],
+        "ticktext": [literal(label) for label in labels[::every]],
         "showgrid": False,
         "tickangle": 40 if len(names) > 4 else 0,
         "automargin": True,
     }
     y = {"showticklabels": False, "ticks": "", "showgrid": False, "range": [shape[0] - 0.5, -0.5]}
-    legend = legend_px([entry["name"] for entry in entries])
     return figure(
-        [cells, *entries], title, max(60, 18 * shape[0]), legend_px=legend, xaxis=x, yaxis=y
+        [cells, *entries],
+        title,
+        max(60, 18 * shape[0]),
+        legend_px=legend_px([entry["name"] for entry in entries]),
+        xaxis=x,
+        yaxis=y,
     )
 
 
@@ -330,8 +343,7 @@ def _places(
 def _hover_text(name: str, gpus: int, kind: str, rack: str) -> str:
     """Return the hover label of a node: name, GPUs with type, and rack."""
     what = f"{gpus} × {gpu_type(kind)}" if gpus else "no GPU"
-    place = _RACK.sub(r"rack \2 of \1", rack)
-    return literal(f"{name}: {what}, {place}")
+    return literal(f"{name}: {what}, {rack}")
 
 
 def _bands(colours: list[str]) -> list[list[float | str]]:

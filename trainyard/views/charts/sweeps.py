@@ -81,7 +81,7 @@ def value_text(amount: Amount, value: float) -> str:
         return "no figure"
     if amount.change:
         return f"{100 * value:+.3g} %".replace("-", "−")
-    return {"s": duration_text(value), "1": f"{100 * value:.3g} %", "USD": f"$ {value:,.2f}"}.get(
+    return {"s": duration_text(value), "1": f"{100 * value:.3g} %", "USD": f"${value:,.2f}"}.get(
         amount.unit, f"{value:,.4g}"
     )
 
@@ -570,7 +570,7 @@ def _mixes(table: pd.DataFrame, target: SweepTarget, holds: bool) -> Trace:
     """Return the marks of the mixes that meet the target, or with `holds` False miss it."""
     words = "meets the target" if holds else "does not"
     hovers = [
-        f"{value_text(target.amount, value)}, $ {usd:,.2f} per hour"
+        f"{value_text(target.amount, value)}, ${usd:,.2f} per hour"
         for value, usd in table[["value", "usd_per_h"]].to_numpy(np.float64)
     ]
     marker = {

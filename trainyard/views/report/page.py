@@ -386,7 +386,7 @@ def _scenario(runs: StudyResults) -> str:
             "Policies",
             "; ".join(f"{title}{_role(runs, at)}" for at, title in enumerate(runs.titles)),
         ),
-        ("How jobs scale", _spec(catalog.model_title(base.perf), base.perf)),
+        ("Performance model", _spec(catalog.model_title(base.perf), base.perf)),
         ("Run-time estimates", _spec(base.estimator.name.replace("_", " "), base.estimator)),
         ("Restart cost", catalog.describe_values("overheads", base.overheads) or "none"),
         ("Failures", catalog.describe_values("faults", base.faults) or "none"),

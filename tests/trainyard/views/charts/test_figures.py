@@ -236,8 +236,8 @@ def test_racks_of_a_group_are_told_in_words() -> None:
         {"name": ["a-1", "a-2"], "gpu_type": "v100", "gpus": 8, "rack": ["a/r1", "a/r2"]}
     )
     figure = charts.racks(own, type_style(["v100"]))
-    assert figure.layout.xaxis.ticktext == ("a, rack 1", "a, rack 2")
-    assert figure.data[0].text[0, 0] == "a-1: 8 × V100, rack 1 of a"
+    assert figure.layout.xaxis.ticktext == ("V100 rack 1", "V100 rack 2")
+    assert figure.data[0].text[0, 0] == "a-1: 8 × V100, V100 rack 1"
 
 
 def test_names_from_a_trace_are_no_markup() -> None:

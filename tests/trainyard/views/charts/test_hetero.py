@@ -38,7 +38,7 @@ USE = pd.DataFrame(
 
 def test_shares_are_stacked_bars_of_100_per_cent_under_headings() -> None:
     figure = charts.type_shares(SHARES, TYPES, "Who?")
-    assert [trace.name for trace in figure.data] == ["v100", "k80"]
+    assert [trace.name for trace in figure.data] == ["V100", "K80"]
     assert [trace.marker.color for trace in figure.data] == list(TYPE_COLOURS[:2])
     assert figure.layout.barmode == "stack"
     assert figure.layout.xaxis.ticktext == ("0 %", "20 %", "40 %", "60 %", "80 %", "100 %")
@@ -142,12 +142,12 @@ def test_use_has_a_bar_for_every_policy_and_type() -> None:
         for y in trace.y
     )
     assert all(before[1] < after[0] for before, after in pairwise(bars))
-    assert figure.layout.yaxis.ticktext == ("v100", "k80")
+    assert figure.layout.yaxis.ticktext == ("V100", "K80")
 
 
 def test_cost_stacks_types_and_marks_the_whole_cluster() -> None:
     figure = charts.type_cost({"fifo": USE, "sjf": USE.assign(held_usd=[0.0, 1.0])}, TYPES, "Dear?")
-    assert [trace.name for trace in figure.data] == ["v100", "k80", "whole cluster"]
+    assert [trace.name for trace in figure.data] == ["V100", "K80", "whole cluster"]
     assert figure.data[0].x.tolist() == [125, 0]
     assert figure.data[1].x.tolist() == [9, 1]
     assert figure.data[2].x.tolist() == [290, 290]

@@ -87,7 +87,7 @@ def test_a_mix_shows_what_was_tried() -> None:
         ([2], [2]),
         ([1], [3]),
     ]
-    assert figure.data[1].customdata[0] == "2 h, $ 12.00 per hour"
+    assert figure.data[1].customdata[0] == "2 h, $12.00 per hour"
     assert figure.layout.xaxis.title.text == "&lt;a&gt; nodes"
     assert figure.layout.yaxis.range == (-0.5, 4.5)
 
@@ -162,7 +162,7 @@ def test_draws_at_random_are_dots() -> None:
     table = pd.DataFrame({"x": at, "y": at[::-1], "policy": "A", "value": at})
     (drawn,) = charts.sweep_map(table, "A", charts.Amount("Cost", "USD"), ("x", "y")).data
     assert (drawn.type, drawn.mode, list(drawn.x)) == ("scatter", "markers", at.tolist())
-    assert drawn.customdata[4] == "$ 4.00"
+    assert drawn.customdata[4] == "$4.00"
 
 
 def test_units_suit_the_largest_value() -> None:
