@@ -328,9 +328,7 @@ def test_what_each_policy_costs_is_told_beside_the_figure(
     opened(app, "cost")
     assert "type-cost" in shown(app)
     said = next(
-        caption.value
-        for caption in app.caption
-        if "Set prices on Cluster" in caption.value
+        caption.value for caption in app.caption if "Set prices on Cluster" in caption.value
     )
     assert all(title in said for title in outcomes.titles(calm.allocators))
     assert said.count("\\$") == 4

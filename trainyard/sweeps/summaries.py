@@ -167,8 +167,10 @@ def savings_text(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str
         others = " No policy needs fewer." if len(answers) > 1 else ""
         return f"{base.policy} needs {_need_text(base, question)}.{others}"
     if base.size is None:
-        rest = f"{base.policy} needs more" if base.over else f"no answer for {base.policy} yet"
-        return f"{best.policy} needs {_need_text(best, question)}; {rest}."
+        return (
+            f"{best.policy} needs {_need_text(best, question)};"
+            f" {f'{base.policy} needs more' if base.over else f'no answer for {base.policy} yet'}."
+        )
     few = f"{'' if base.over else 'at most '}{sum(base.size)}"
     base_need = few if len(base.size) == 1 else _need_text(base, question)
     first = f"{best.policy} needs {_need_text(best, question)}; {base.policy} needs {base_need}."

@@ -123,7 +123,7 @@ def _draw_sampling(
         )
     with grid.cell():
         sample = st.number_input(
-            "Jobs sampled (0 = all)",
+            "Sample size (0 = all)",
             0,
             max(jobs, spec.sample),
             spec.sample,

@@ -61,17 +61,13 @@ def draw() -> None:
             is_clicked = st.button("Find quotas", key="quotas_find", type="primary")
         wait_s = summaries.parse_limit("queue_p95_s", target)
         scenario = study.policy_scenarios(study.titles.index(title))[0]
-        is_stored = _RESULT in st.session_state and st.session_state[_RESULT][0] == (
-            scenario,
-            wait_s,
-        )
-        if is_clicked and not is_stored:
+        stored_for, plan = st.session_state.get(_RESULT, (None, None))
+        if is_clicked and stored_for != (scenario, wait_s):
             with st.spinner("Running each tenant alone, then all together"):
-                plan = plan_quotas(scenario, trace, wait_s)
-            st.session_state[_RESULT] = ((scenario, wait_s), plan)
-            is_stored = True
-        if is_stored:
-            _draw_quotas(scenario, st.session_state[_RESULT][1])
+                stored_for, plan = (scenario, wait_s), plan_quotas(scenario, trace, wait_s)
+            st.session_state[_RESULT] = stored_for, plan
+        if stored_for == (scenario, wait_s):
+            _draw_quotas(scenario, plan)
     except TrainyardError as error:
         st.error(words.plain(str(error)), icon=":material/error:")
 
