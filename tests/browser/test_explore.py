@@ -76,7 +76,7 @@ def test_a_click_fixes_the_instant_arrows_move_it_and_a_drag_chooses_the_window(
     page = ran(sample_app, visit)
     fixed = page.locator(".ty-instant b")
     click_node(page, 2)
-    expect(fixed).to_have_text(re.compile(r"^at day 4, \d\d:\d\d$"))
+    expect(fixed).to_have_text(re.compile(r"^Day 4, \d\d:\d\d$"))
     told = fixed.inner_text()
     page.locator(".ty-instant").focus()
     page.keyboard.press("ArrowRight")

@@ -163,7 +163,7 @@ def test_choose_a_node_on_the_heat_map(app: str, visit: Visit) -> None:
     expect(figure(page, "machines")).to_be_visible()
     idle(page)
     click_node(page, 2)
-    expect(page.locator(".ty-instant b")).to_have_text(re.compile(r"^at day 4, \d\d:\d\d$"))
+    expect(page.locator(".ty-instant b")).to_have_text(re.compile(r"^Day 4, \d\d:\d\d$"))
 
 
 def test_open_a_shared_link_in_another_browser(app: str, visit: Visit) -> None:
