@@ -162,9 +162,7 @@ def test_a_variant_has_settings_in_words_and_can_be_deleted(
     expect(detail.locator("h3")).to_have_text("Gavel")
 
 
-def test_forty_policies_scroll_with_the_page(
-    sample_app: str, sampled: Study, visit: Visit
-) -> None:
+def test_forty_policies_scroll_with_the_page(sample_app: str, sampled: Study, visit: Visit) -> None:
     more = [Spec.of("las", thresholds=(float(at), 1e6)) for at in range(1, 23)]
     study = replace(sampled, allocators=(*sampled.allocators, *more))
     page = visit(f"{sample_app}/policies?s={study.pack()}")
