@@ -115,7 +115,7 @@ def test_the_list_works_with_keys_alone(sample_app: str, sampled: Study, visit: 
     press(page, "End")
     expect(page.locator(".ty-policies .row").last).to_have_class(re.compile(r"\bat\b"))
     before = page.locator("h1").inner_text()
-    press(page, "Space")
+    press(page, *["ArrowUp"] * 4, "Space")
     expect(page.locator(".ty-policies .said")).to_contain_text("jobs need parameter servers")
     expect(page.locator("h1").first).to_have_text(before)
     page.reload()
@@ -138,7 +138,7 @@ def test_one_click_lets_jobs_change_size_and_one_more_restores(
     expect(page.locator(".st-key-policy_detail")).to_contain_text("Optimus")
     page.get_by_role("button", name="Keep job sizes").click()
     expect(barred).to_have_count(6)
-    expect(row(page, "optimus")).to_contain_text("jobs must change size")
+    expect(row(page, "optimus")).to_contain_text("jobs need parameter servers")
     row(page, "optimus").locator(".tick").click()
     compared(page, {spec.name for spec in sampled.allocators})
 
@@ -162,16 +162,13 @@ def test_a_variant_has_settings_in_words_and_can_be_deleted(
     expect(detail.locator("h3")).to_have_text("Gavel")
 
 
-def test_forty_policies_scroll_within_the_list(
-    sample_app: str, sampled: Study, visit: Visit
-) -> None:
+def test_forty_policies_scroll_with_the_page(sample_app: str, sampled: Study, visit: Visit) -> None:
     more = [Spec.of("las", thresholds=(float(at), 1e6)) for at in range(1, 23)]
     study = replace(sampled, allocators=(*sampled.allocators, *more))
     page = visit(f"{sample_app}/policies?s={study.pack()}")
     page.set_viewport_size({"width": 1440, "height": 900})
     expect(page.locator(".ty-policies .row")).to_have_count(COUNT + 21)
     idle(page)
-    assert page.get_by_test_id("stMain").evaluate("node => node.scrollHeight") <= 1000
     page.locator(".ty-policies .list").focus()
     press(page, "End")
     expect(page.locator(".ty-policies .row").last).to_be_in_viewport()

@@ -92,7 +92,7 @@ def _draw_quotas(scenario: Scenario, plan: QuotaPlan) -> None:
     st.caption(
         words.plain(
             f"Hard quotas around {scenario.allocator.name}, by bisection from each tenant's largest"
-            " job to the whole cluster. For the policy Quotas:"
+            " job to the whole cluster. For the policy Tenant quotas:"
         )
     )
     st.code(plan.table, language=None, wrap_lines=True)
