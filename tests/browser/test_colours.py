@@ -116,7 +116,7 @@ def test_one_colour_on_all_pages(
     night.get_by_role("link", name="Plan", exact=True).click()
     expect(night.locator(".ty-bars")).to_be_visible()
     idle(night)
-    same(night, dark, "tile", "table", "chart")
+    same(night, dark, "tile", "table")
     night.goto(f"{sample_app}/learn?lesson=0&said=0")
     expect(night.locator(".ty-ledger")).to_be_visible()
     idle(night)

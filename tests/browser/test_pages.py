@@ -49,7 +49,7 @@ def test_an_unknown_gpu_type_stops_with_the_nearest(sample_app: str, visit: Visi
     page = visit(f"{sample_app}/cluster?{parameters()}")
     before = page.locator("h1").inner_text()
     page.get_by_role("button", name="Type or import").click()
-    line = page.get_by_role("textbox", name="Type, e.g. 4x8:a100")
+    line = page.get_by_role("textbox", name="Nodes x GPUs : type")
     line.fill("2x8:h100x")
     line.press("Enter")
     idle(page)

@@ -17,9 +17,7 @@ from tests.browser.waiting import idle
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
-ANSWER = re.compile(
-    r"^SRTF needs \d+ A100 nodes; FIFO needs \d+\. That saves \$\s[\d,]+ a month\.$"
-)
+ANSWER = re.compile(r"^SRTF needs \d+ A100 nodes; FIFO needs \d+\. That saves \$[\d,]+ a month\.$")
 
 
 def wide(page: Page) -> None:

@@ -42,7 +42,7 @@ def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -
         st.title(
             words.plain(
                 finding if all(answer.over for answer in answers) else f"So far: {finding}"
-            ).replace("$ ", "$\u00a0"),
+            ),
             anchor=False,
         )
     unmet = [answer for answer in answers if answer.size is None and answer.over]
