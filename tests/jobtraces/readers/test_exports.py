@@ -248,7 +248,7 @@ JSON: dict[str, tuple[bytes, list[Row], dict[str, int]]] = {
         {PENDING: 1, RUNNING: 1},
     ),
 }
-TEXTS: dict[str, tuple[str, list[Row], dict[str, int]]] = {
+TABLES: dict[str, tuple[str, list[Row], dict[str, int]]] = {
     "wandb": (
         "Name,State,Notes,User,Tags,Created,Runtime,Sweep,GPU Count,GPU Type\n"
         "sunny,finished,-,ann,,2026-03-02T09:00:00.000Z,90061,,2,NVIDIA A100\n"
@@ -395,7 +395,7 @@ EVENT = {
 NEW = {"regarding": EVENT["involvedObject"]}
 CASES = {
     **JSON,
-    **{name: (text.encode(), rows, left) for name, (text, rows, left) in TEXTS.items()},
+    **{name: (text.encode(), rows, left) for name, (text, rows, left) in TABLES.items()},
 }
 
 

@@ -140,7 +140,7 @@ def test_racks_and_nodes_go_and_come_back_as_they_would_have_been() -> None:
         ({"at_s": 0.0, "policy": FIFO}, "is not after the first submission"),
         ({"at_s": nan, "policy": FIFO}, "is not after the first submission"),
         ({"at_s": 5.0}, "Nothing changes"),
-        ({"at_s": 5.0, "lost": ("a",), "until_s": 5.0}, "return before they are lost"),
+        ({"at_s": 5.0, "lost": ("a",), "until_s": 5.0}, "return before their removal"),
         ({"at_s": 5.0, "added": ((0, 0),)}, "below 1"),
     ],
 )
