@@ -84,11 +84,12 @@ def save_pictures(browser: Browser, address: str) -> None:
         ("tutorial-policies", [close_job, partial(open_page, name="Policies")]),
         ("explore", [open_explore]),
         ("plan", [open_plan]),
-        ("learn", [open_learn]),
     ):
         for step in steps:
             step(page)
         tour.append(save_picture(page, name))
+    open_learn(page)
+    tour.append(take_picture(page))
     page.close()
     file, options = IMAGES / "tour.gif", {"duration": FRAME_MS, "loop": 0, "optimize": True}
     tour[0].save(file, save_all=True, append_images=tour[1:], **options)
@@ -160,12 +161,17 @@ def wait_for_result(page: Page) -> None:
 
 
 def save_picture(page: Page, name: str) -> Image.Image:
-    """Save the window with a palette of 256 colors, and return it."""
-    wait_until_drawn(page)
-    shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture = shot.quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE, kmeans=2)
+    """Save the picture of the window, and return it."""
+    picture = take_picture(page)
     picture.save(IMAGES / f"{name}.png", optimize=True)
     return picture
+
+
+def take_picture(page: Page) -> Image.Image:
+    """Return the window, once it is drawn, with a palette of 256 colors."""
+    wait_until_drawn(page)
+    shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    return shot.quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE, kmeans=2)
 
 
 def open_page(page: Page, name: str) -> None:

@@ -125,7 +125,7 @@ def test_measured_times_of_checkpoints_fill_the_form_and_keep_the_rest(visit: Op
 
 def test_presets_load(visit: Open) -> None:
     app = visit("cluster")
-    app.button(key="preset/H100 128").click().run()
+    app.button(key="preset/H100").click().run()
     sound(app)
     assert cluster(app).gpus == 128
     app.button(key="preset/From the trace").click().run()

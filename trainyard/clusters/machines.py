@@ -216,7 +216,7 @@ def cluster_presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
             choices.insert(0, ClusterPreset("From the trace", origin, cluster))
         except ClusterError:
             pass  # the jobs request more than any cluster has: no preset fits
-    uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="H100 128")
+    uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="H100")
     return (*choices, ClusterPreset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
 
 

@@ -109,7 +109,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             "Twelve jobs by hand",
             "Twelve jobs on 8 GPUs, small enough to check every schedule with a pencil.",
             "Written by hand; start times are strict first come first served.",
-            "One node of 8",
+            "One node",
             ".csv",
         ),
         SampleInfo(
@@ -118,7 +118,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             "Nine days that look like Microsoft's Philly cluster of 2017 on 320 GPUs: mostly"
             " one-GPU jobs, most GPU time in eight-GPU jobs, violent bursts.",
             _GENERATED,
-            "Philly 320",
+            "Philly-like",
             recipe=SampleSpec("philly", 10_000, 4, "40x8:p100", 0.85),
         ),
         SampleInfo(
@@ -127,7 +127,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             "Eleven days that look like SenseTime's Venus cluster of 2020 on 512 GPUs: half the"
             " jobs short, a quarter on eight GPUs, jobs of up to 128.",
             _GENERATED,
-            "Venus 512",
+            "Venus-like",
             recipe=SampleSpec("venus", 10_000, 6, "64x8:v100", 0.85),
         ),
         SampleInfo(
@@ -136,7 +136,7 @@ SAMPLES: Final[Mapping[str, SampleInfo]] = {
             "Five days that look like Alibaba's PAI cluster of 2020 on 384 GPUs of three types:"
             " round decimal gang sizes, many repeated submissions.",
             _GENERATED,
-            "PAI 384",
+            "PAI-like",
             recipe=SampleSpec("pai", 10_000, 1, "64x2:p100,32x2:t4,24x8:v100", 0.82),
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -57,7 +58,8 @@ def _tenants(compared: ComparedRuns) -> Views:
     if teams is not None:
         for title, report in compared.details.tenants.items():
             if title in compared.drawn:
-                yield tenants.tenants(compared, title, teams, report)
+                view = tenants.tenants(compared, title, teams, report)
+                yield replace(view, note=f"{view.note} {teams.assumed}")
 
 
 def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[ComparedRuns], Views]:

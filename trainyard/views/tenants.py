@@ -82,7 +82,7 @@ def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantRepo
         figure,
         f"GPUs of each tenant over time under {title}, against its quota. {finding}.",
         lambda: table.rename(columns=dict(COLUMNS)),
-        f"{more}{NOTE} {teams.assumed}",
+        f"{more}{NOTE}",
     )
 
 

@@ -125,8 +125,7 @@ def draw_menus(trace: Trace | None) -> None:
 def _draw_presets(trace: Trace | None) -> None:
     """Draw a button per preset (one is made for the trace) that replaces the cluster."""
     for preset in _presets_for(trace.digest if trace is not None else "", trace):
-        kind = preset.name.removesuffix(f" {preset.cluster.gpus}").removesuffix(" of")
-        label = f"{kind}, {words.plural(preset.cluster.gpus, 'GPU')}"
+        label = f"{preset.name}, {words.plural(preset.cluster.gpus, 'GPU')}"
         if st.button(
             label, key=f"preset/{preset.name}", help=words.plain(preset.help), width="stretch"
         ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -65,8 +64,7 @@ def draw(compared: ComparedRuns, high: str) -> None:
         ("tenants", compared.key, title, teams.quotas),
         lambda: tenants.tenants(compared, title, teams, reports[title]),
     )
-    note = view.note.removesuffix(teams.assumed)
-    figure.draw(replace(view, note=note), "tenants", shows_finding=True)
+    figure.draw(view, "tenants", shows_finding=True)
 
 
 def _draw_quota_editor(compared: ComparedRuns, first: Teams) -> Teams:

@@ -33,8 +33,6 @@ _CAPTION: Final = (
     "Below each measure: certainty and run size. Verdict: the interval is wholly in or outside the"
     " expected range, else undecided. Outside is a finding."
 )
-_MARK: Final = ("band drawn", "range set")
-"""Mark of a claim in the words of this page."""
 Pair = tuple[ClaimRow, str]
 """A claim with its label."""
 
@@ -81,7 +79,7 @@ def draw_results(replay: Replay, result: ReplayResult, seeds: int) -> None:
     claimed, unclaimed = _split_claims(replay, report.rows)
     st.html(_claims_table(claimed or unclaimed))
     if verdicts := tally(report.rows):
-        st.markdown(f"**{verdicts.replace(*_MARK)}**")
+        st.markdown(f"**{verdicts}**")
     if report.sentences:
         st.markdown(
             "\n".join(
@@ -255,9 +253,7 @@ def _claim_cells(row: ClaimRow, label: str) -> list[str]:
         else ""
     )
     if band and claim.mark:
-        source += (
-            f'<span class="unit">not counted: {html.escape(claim.mark.replace(*_MARK))}</span>'
-        )
+        source += f'<span class="unit">not counted: {html.escape(claim.mark)}</span>'
     return [
         (
             f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span'

@@ -27,6 +27,8 @@ from ui.planning.run_panel import Run
 _FILE: Final = "plan.json"
 _BAR: Final = 0.5
 """Length of the longest bar, as a share of the tile."""
+_NO_SIZE: Final = {True: "not met", False: "no answer yet"}
+"""Whether the search is over -> the text of an answer without a size."""
 
 
 def draw(question: SizeQuestion, question_id: str, run: Run, is_running: bool) -> None:
@@ -84,14 +86,18 @@ def _bar_markup(answer: PolicyAnswer, looks: charts.theme.Style, max_nodes: int)
     name = f'<span style="color: {colour}">{text(answer.policy)}</span>'
     if answer.size is None:
         return f"<div><p>{name}</p><small>{_NO_SIZE[answer.over]}</small></div>"
-    number, share = (
-        _SIZE[answer.over].format(" + ".join(map(str, answer.size))),
-        100 * sum(answer.size) / max_nodes,
-    )
+    share = 100 * sum(answer.size) / max_nodes
     usd = answer.usd_per_h * HOURS_A_MONTH
     price = f"whole cluster: {money(usd)} a month" if usd > 0 else ""
     bar = f'<i style="width: {share * _BAR:.1f}%; background: {colour}"></i>'
-    return f"<div><p><b>{number}</b> {name}</p>{bar}<small>{text(price)}</small></div>"
+    size = _size_text(answer.size, answer.over)
+    return f"<div><p><b>{size}</b> {name}</p>{bar}<small>{text(price)}</small></div>"
+
+
+def _size_text(size: Sequence[int], is_final: bool) -> str:
+    """Return the nodes per type; while the search goes on, as an upper limit."""
+    nodes = " + ".join(map(str, size))
+    return nodes if is_final else f"at most {nodes}"
 
 
 def _table_markup(
@@ -124,11 +130,11 @@ def _table_markup(
 def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...]:
     """Return the cells of one policy: nodes, GPUs, price, value with one node fewer."""
     if answer.size is None:
-        reached = f"{summaries.nearest_miss(answer, question)}" if answer.over else _NO_SIZE[False]
+        reached = summaries.nearest_miss(answer, question) if answer.over else _NO_SIZE[False]
         return (reached, *[words.MISSING] * 3)
     usd = answer.usd_per_h * HOURS_A_MONTH
     return (
-        _SIZE[answer.over].format(" + ".join(map(str, answer.size))),
+        _size_text(answer.size, answer.over),
         f"{question.cluster(answer.size).gpus:,}",
         money(usd) if usd > 0 else words.MISSING,
         summaries.one_fewer(answer, question) or words.MISSING,
@@ -256,8 +262,6 @@ def _method_text(question: SizeQuestion) -> str:
     return _DOUBLING if question.begin else _BISECTION
 
 
-_NO_SIZE: Final = ("no answer yet", "not met")
-_SIZE: Final = ("at most {}", "{}")
 _NOTHING: Final = (
     "The search shows the fewest nodes per policy, their price, and a curve of all sizes tried."
 )

@@ -69,7 +69,7 @@ def test_json_is_a_list_of_rows_with_exactly_the_promised_keys(call: Call) -> No
     )
     assert (first["verdict"], first["mark"], first["seeds"]) == (
         "in",
-        "band drawn after results",
+        "range set after results",
         3,
     )
     assert first["ci95"][0] <= first["simulated"] <= first["ci95"][1]
@@ -98,8 +98,8 @@ def test_table_for_people_says_published_simulated_and_what_is_known(call: Call)
         assert "Published: Up to twice as fast." in text
         assert "0.5 (up to 50 % shorter)" in text
         assert "0.01 to 1.2 (prototype)" in text
-        assert "undecided (band drawn after results)" in text
-        assert "Verdict: Not counted: 2 band drawn after results." in text
+        assert "undecided (range set after results)" in text
+        assert "Verdict: Not counted: 2 range set after results." in text
         assert "no band" in text
         assert "Known: All." in text
         assert "Our reading: None." in text

@@ -240,7 +240,7 @@ def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
     assert [preset.name for preset in made] == [
         "From the trace",
         *(sample.cluster_name for sample in SAMPLES.values()),
-        "H100 128",
+        "H100",
     ]
     assert made[0].cluster.partitions == ("x", "y")
     assert {group.gpu_type for group in made[0].cluster.groups} == {"t4"}

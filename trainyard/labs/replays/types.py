@@ -29,7 +29,7 @@ BANDS: Final = (
 """Origin of a band; docs/reference/replays.md explains each."""
 MARGINS: Final = {"published ± 20 %": 0.2, "published ± 5 %": 0.05}
 BY_CONSTRUCTION: Final = "by construction"
-AFTER_RESULTS: Final = "band drawn after results"
+AFTER_RESULTS: Final = "range set after results"
 
 
 @dataclass(frozen=True)
