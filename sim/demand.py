@@ -259,7 +259,10 @@ class Demands:
         return "" if apart or self._fits_together(demand, servers) else TOGETHER
 
     def _fits_together(self, workers: Demand, servers: Demand) -> bool:
-        """Return True if the cores and memory of all pools cover workers and servers together."""
+        """Return True if the total cores and memory of their pools cover workers and servers.
+
+        Of all nodes in pools that either role may use; other jobs do not count.
+        """
         # Only sums: roles that do not fit together on single nodes wait forever, and the reason for
         # the end of the run reports it.
         nodes = [

@@ -441,10 +441,14 @@ def _scale_factor(coefficients: Sequence[float]) -> float:
 
 
 class _Solver(NamedTuple):
-    """A solver: its title, the message if it is missing, and its functions."""
+    """A solver and the message shown without it.
+
+    `make` returns it for a relative gap, whether the program has several slots, and the step of the
+    objective. `gap` returns the gap proven for a solved problem, given the allowed gap.
+    """
 
     title: str
-    lack: str  # message if it is not available
+    lack: str
     make: Callable[[float, bool, float], Any]
     gap: Callable[[LpProblem, float], float]
 
@@ -469,9 +473,11 @@ def _highs(gap: float, ahead: bool, step: float) -> Any:
     return pulp.HiGHS(msg=False, threads=1, gapRel=gap, gapAbs=step / 2, **settings)
 
 
-def _cbc(gap: float, ahead: bool = False, step: float = 0.0) -> Any:
-    """Return the CBC solver bundled with PuLP if available, otherwise the one on the path."""
-    del ahead
+def _cbc(gap: float, step: float = 0.0) -> Any:
+    """Return the CBC solver bundled with PuLP if available, otherwise the one on the path.
+
+    `gap` is relative; the absolute gap is half a step.
+    """
     # PULP_CBC_CMD is deprecated, but not its binary; without that, a `cbc` on the path is used.
     settings: dict[str, Any] = {
         "msg": False,
@@ -494,7 +500,10 @@ def _gap_of_highs(problem: LpProblem, gap: float) -> float:
 SOLVERS: Final = {
     "highs": _Solver("HiGHS", "HiGHS is not installed (package highspy)", _highs, _gap_of_highs),
     "cbc": _Solver(
-        "CBC", "The CBC that PuLP brings along cannot be run here", _cbc, lambda _, gap: gap
+        "CBC",
+        "The CBC that PuLP brings along cannot be run here",
+        lambda gap, _, step: _cbc(gap, step),
+        lambda _, gap: gap,
     ),
 }
 

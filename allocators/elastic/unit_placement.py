@@ -102,7 +102,7 @@ class Areas:
 
     @staticmethod
     def _area_of_pools(view: View, part: tuple[int, ...]) -> Area:
-        """Return an area of all nodes of these pools, with GPUs as units."""
+        """Return the area of all nodes of these pools of one GPU type, with one GPU as unit."""
         pools = view.room.pools
         return Area(
             part, pools[part[0]].type_at, max(pools[at].gpus_per_node for at in part), 1, {}

@@ -442,7 +442,11 @@ class PriorityPreemption:
     # -- the walk --------------------------------------------------------------------------------
 
     def allocate(self, view: View) -> Mapping[JobId, Grant | None]:
-        """Start and preempt jobs so that the best run, upgrade jobs, and return the changes."""
+        """Start waiting jobs, preempting lower ones, and upgrade jobs; return the changes.
+
+        While upgrades move jobs, waiting jobs are tried again. Sets `interfered` if a running job
+        is stopped or moved. Priorities do not change here.
+        """
         self._changes, self._stops = {}, 0
         self._try_waiting(view)
         if self._upgrades is not None:

@@ -742,7 +742,10 @@ def _month_as_number(cell: str) -> str:
 
 @cache
 def _month_number(name: str) -> int:
-    """Return the number of a month from its name in any known language, 0 if unknown."""
+    """Return the month, 1 to 12, of a casefolded name that starts with a listed form; else 0.
+
+    `words.toml` lists the beginnings of names in all known languages.
+    """
     for number, listed in load_words()["months"].items():
         if any(name.startswith(begin) for begin in listed):
             return int(number)

@@ -327,7 +327,10 @@ class Rows:
         return pc.replace_substring_regex(column, pattern, r"\1.\2")
 
     def _without_mark(self) -> memoryview:
-        """Return the content without byte-order mark and leading blanks."""
+        """Return the content without byte-order mark and leading blanks.
+
+        If tabs separate cells, only line ends count as blanks: the first cell may be empty.
+        """
         data = self.content.data
         blanks = b"\r\n" if self.separator == "\t" else b"\r\n \t"
         start = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0

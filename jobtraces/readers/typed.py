@@ -629,9 +629,10 @@ def check_clocks(times: Mapping[str, Instants], name: str) -> None:
 def submission_clock(
     times: Mapping[str, Instants], report: Report, options: ReadOptions
 ) -> tuple[bool, str]:
-    """Return whether submissions are Unix seconds, and the zone of the first one.
+    """Return whether submissions are Unix seconds (dates are), and their time zone.
 
-    (False, "UTC") for seconds from another zero. Assumptions are added to the report.
+    The zone is that of `options`, or "UTC"; always "UTC" for dates with UTC offsets. (False, "UTC")
+    for seconds from another zero, or without submissions. Assumptions are added to the report.
     """
     submit = times.get("submit_time_s")
     if submit is None:

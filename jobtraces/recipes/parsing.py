@@ -196,7 +196,10 @@ def _table(raw: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
 
 
 def _table_list(raw: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """Return the tables under ``[[key]]``, with their keys checked."""
+    """Return the tables under ``[[key]]``, [] if absent.
+
+    Raises `TraceError` for other values, or keys that the recipe format does not define.
+    """
     tables = raw.get(key, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise TraceError(f"{where}: {key} must be a list of tables. Write [[{key}]] above each.")

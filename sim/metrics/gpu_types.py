@@ -305,7 +305,11 @@ def equal_share_jct_s(
 def _next_end(
     ends: Sequence[list[tuple[float, int]]], clocks: Sequence[float], rates: Sequence[float]
 ) -> tuple[float, int]:
-    """Return (seconds until, size index) of the next end of a job over all sizes."""
+    """Return (seconds until, size index) of the next end of a job; (inf, 0) without jobs.
+
+    By size: a heap of (clock at the end, job), the service clock, and its rate, above 0 if the size
+    has jobs.
+    """
     first, which = inf, 0
     for size_index, heap in enumerate(ends):
         if heap:

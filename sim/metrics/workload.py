@@ -58,8 +58,8 @@ def sizes(trace: Trace) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `gpus` (label: "0", "1", "2", "3-4", "5-8", ...; empty classes in between are kept),
-        `jobs`, `gpu_hours` (at the recorded durations).
+        `gpus` (label: "1", "2", "3-4", "5-8", ..., after "0" if jobs request none; up to the
+        largest request, empty classes included), `jobs`, `gpu_hours` (at the recorded durations).
     """
     gpus = trace.frame["num_gpus"].to_numpy(np.int64)
     exponent = np.ceil(np.log2(np.maximum(gpus, 1))).astype(np.int64)

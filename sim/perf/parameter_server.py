@@ -230,9 +230,11 @@ class ParameterServerModel:
         return self._requests.roles
 
     def resources(self) -> Floats:
-        """Return cores and GB that one worker and one server of each job will use, (jobs, 4).
+        """Return worker cores, worker GB, server cores and server GB in use, of shape (jobs, 4).
 
-        Cores on the reference type, GB at the end; the requested GB if no need is stated.
+        Per worker or server of the request. Cores are the requested cores times the busy part of a
+        step on the reference type; GB are the need at the end of the job, or the request if no need
+        is stated.
         """
         groups, roles = self._groups, self._requests.roles
         row, setup = self._step_setup(

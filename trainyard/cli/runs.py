@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,14 +72,14 @@ def command_runs(args: argparse.Namespace) -> None:
         If an item does not exist, or a file cannot be used.
     """
     store, words = Store(), list(args.what)
-    actions = {
-        "list": _list_items,
-        "show": _show_item,
-        "export": _export_items,
-        "import": _import_files,
-        "rm": _remove_items,
-        "name": _name_item,
-        "tag": _tag_item,
+    actions: Mapping[str, Callable[[], str]] = {
+        "list": lambda: _list_items(store, words, args),
+        "show": lambda: _show_item(store, words, args),
+        "export": lambda: _export_items(store, words, args),
+        "import": lambda: _import_files(store, words),
+        "rm": lambda: _remove_items(store, words),
+        "name": lambda: _name_item(store, words),
+        "tag": lambda: _tag_item(store, words),
     }
     least = {"list": 0, "name": 2, "tag": 2}.get(args.action, 1)
     if len(words) < least or (args.action == "show" and len(words) > 1):
@@ -86,7 +87,7 @@ def command_runs(args: argparse.Namespace) -> None:
             f"runs {args.action} needs {plural(least, 'argument')}. See: python -m trainyard runs"
             " --help."
         )
-    sys.stdout.write(actions[args.action](store, words, args) + "\n")
+    sys.stdout.write(actions[args.action]() + "\n")
 
 
 def _list_items(store: Store, words: list[str], args: argparse.Namespace) -> str:
@@ -248,9 +249,8 @@ def _export_items(store: Store, words: list[str], args: argparse.Namespace) -> s
     )
 
 
-def _import_files(store: Store, words: list[str], args: argparse.Namespace) -> str:
-    """Import exported files into the library; return one line or two per file."""
-    del args
+def _import_files(store: Store, words: list[str]) -> str:
+    """Import exported files into the library; return one line or two per path in `words`."""
     return "\n".join(_import_file(store, Path(word)) for word in words)
 
 
@@ -277,9 +277,8 @@ def _import_file(store: Store, path: Path) -> str:
     )
 
 
-def _remove_items(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _remove_items(store: Store, words: list[str]) -> str:
     """Remove items and the runs that only they use; return a sentence with the counts."""
-    del args
     chosen = dict.fromkeys(library.item(store, HERE, name).id for name in words)
     runs = sum(library.remove_item(store, HERE, one) for one in chosen)
     return (
@@ -287,18 +286,16 @@ def _remove_items(store: Store, words: list[str], args: argparse.Namespace) -> s
     )
 
 
-def _name_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _name_item(store: Store, words: list[str]) -> str:
     """Set or clear the name of an item; return a confirmation."""
-    del args
     one = library.item(store, HERE, words[0])
     name = " ".join(" ".join(words[1:]).split())
     library.label_item(store, HERE, one.id, name=name)
     return f"{one.id[:12]} is now named {name}" if name else f"{one.id[:12]} has no name"
 
 
-def _tag_item(store: Store, words: list[str], args: argparse.Namespace) -> str:
+def _tag_item(store: Store, words: list[str]) -> str:
     """Replace the tags of an item by comma-separated ones; return a sentence that lists them."""
-    del args
     one = library.item(store, HERE, words[0])
     tags = [" ".join(tag.split()) for text in words[1:] for tag in text.split(",") if tag.strip()]
     library.label_item(store, HERE, one.id, tags=tags)

@@ -119,9 +119,10 @@ class Explained:
 
 
 def best_explanation(trace: Trace, outcomes: Sequence[Outcome]) -> Explained | None:
-    """Return the errors of the policy with the mean wait closest to the recording.
+    """Return the waits of the policy with the mean wait closest to the recording.
 
-    None without recorded starts, or if no job started.
+    Mean simulated and recorded wait and median absolute error, over the jobs that started in both;
+    None without such jobs.
 
     Parameters
     ----------

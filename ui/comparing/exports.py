@@ -37,7 +37,11 @@ _ICON: Final = ":material/download:"
 
 
 def draw(compared: ComparedRuns, high: str) -> None:
-    """Draw the downloads and a table of the ZIP's files; a warning if results are deleted."""
+    """Draw the downloads of report, ZIP and patch, and a table of the ZIP's files.
+
+    `high` = highlighted policy, to which the patch leads. If results were deleted, only a warning
+    and a button to check again are drawn.
+    """
     runs = compared.runs
     if any(not server.store().has(runs.keys[index][0]) for index in runs.places):
         # Files are built after the click, when no warning can be drawn.

@@ -128,7 +128,10 @@ def draw_results_so_far(replay: Replay, rows: Sequence[ClaimRow], done: int, tot
 
 
 def _split_claims(replay: Replay, rows: Sequence[ClaimRow]) -> tuple[list[Pair], list[Pair]]:
-    """Return claims with labels in two lists: with a published figure or band, without."""
+    """Return (row, label) pairs in two lists: claims with and without a published figure.
+
+    A published text or an expected band counts as a figure.
+    """
     pairs = [(row, replay.label(row.claim)) for row in rows]
     claimed = [
         (row, label)

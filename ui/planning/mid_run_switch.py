@@ -525,7 +525,7 @@ def _notes(branch: Branch, effect: BranchDifference) -> str:
 
 
 def _draw_compare_button(branch: Branch) -> None:
-    """Draw the button that opens both runs in Compare, or why that is impossible."""
+    """Draw the button that opens both runs in Compare; a caption if their clusters differ."""
     study = branch.study
     if study is None:
         st.caption("The two runs have different clusters, so Compare cannot show them together.")

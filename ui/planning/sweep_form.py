@@ -95,7 +95,10 @@ class SweepRequest:
 
 
 def request_of(sweep: Sweep) -> SweepRequest:
-    """Return the form values that give a sweep; settings without a range become lists."""
+    """Return the form values that give a sweep: varied settings, draw, seed and repeats.
+
+    An axis with low and high ends becomes a range with as many steps as values, others a list.
+    """
     varied = []
     for axis in sweep.axes:
         if axis.low is not None and axis.high is not None:

@@ -249,7 +249,12 @@ class UsageLimits:
         return ""
 
     def _metered_reason(self, now_s: float, job: SlurmJob) -> str:
-        """Return the limit on TRES-minutes or wall time that a job would exceed; "" = none."""
+        """Return the group limit on TRES-minutes or wall time that blocks a job; "" = none.
+
+        GrpTRESRunMins limits what running jobs and this job may still use until their time limits.
+        GrpTRESMins limits usage so far, plus that amount if "safe" is enforced. GrpWall limits wall
+        time so far.
+        """
         minutes = job.limit_s / 60
         for key, limits, name in self._limit_chain(job).metered:
             before = "QOS" if name == "qos" else "Assoc"

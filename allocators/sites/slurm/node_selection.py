@@ -295,7 +295,11 @@ class FreeNodes:
         return ()
 
     def _node_ranks(self) -> Sequence[float]:
-        """Return a sort key per node for the preference, lowest first; () = best fit."""
+        """Return a sort key per node from its free cores, lowest first; () = best fit.
+
+        "busy" prefers nodes with few free cores, "idle" those with many; free GPUs if cores are
+        unlimited.
+        """
         if not self.prefer:
             return ()
         sign = 1.0 if self.prefer == "busy" else -1.0

@@ -142,12 +142,13 @@ def unused_room(record: RecordedJobs, trace: Trace, cluster: Cluster) -> UnusedR
 
 
 def _has_special_request(
-    trace: Trace, cluster: Cluster, record: RecordedJobs, sizes: Floats
+    trace: Trace, cluster: Cluster, record: RecordedJobs, node_sizes: Floats
 ) -> Mask:
     """Return the mask of jobs with requests beyond an amount of GPUs or cores.
 
-    Features, GPU types, task layouts, GPUs in a recording of cores, or more memory than the share
-    of these GPUs or cores.
+    Features, task layouts, GPU types if the cluster has several, GPUs in a recording of cores, or
+    more memory per GPU or core than the node with the least. `node_sizes` are the GPUs or cores of
+    each node.
     """
     several = len({one.gpu_type for one in cluster.nodes if one.gpus}) > 1
     has_request = np.zeros(len(trace), np.bool_)
@@ -157,8 +158,10 @@ def _has_special_request(
     if record.unit == "cores":
         has_request |= trace.numbers("num_gpus") > 0
     mem_gb = np.array([one.mem_gb for one in cluster.nodes])
-    has_units = sizes > 0
-    per_unit = float((mem_gb[has_units] / sizes[has_units]).min()) if has_units.any() else math.inf
+    has_units = node_sizes > 0
+    per_unit = (
+        float((mem_gb[has_units] / node_sizes[has_units]).min()) if has_units.any() else math.inf
+    )
     return np.asarray(has_request | (trace.numbers("mem_gb", 0.0) > per_unit * record.size))
 
 

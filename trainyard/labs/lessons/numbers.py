@@ -82,7 +82,7 @@ class Number:
 
     @property
     def measured_in(self) -> str:
-        """Unit of the number, a key of `UNITS`."""
+        """Key of `UNITS`: the number's own unit, or "s", "share" or "count" by its metric."""
         if self.unit:
             return self.unit
         return (
