@@ -24,7 +24,9 @@ _COLUMNS = (
 
 
 def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
-    """Return the figure of median waits over time; None if nothing was simulated.
+    """Return the figure of recorded and simulated median waits; None if nothing was simulated.
+
+    Lines through bins of six hours, with a band over the repeats.
 
     Parameters
     ----------
@@ -60,9 +62,9 @@ def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureV
 
 
 def use(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
-    """Return the figure of GPUs or cores in use over time; None if nothing was simulated.
+    """Return the figure of recorded and simulated use over time; None if nothing was simulated.
 
-    Parameters as in `waits`.
+    Lines through the means of bins, in GPUs or cores. Parameters as in `waits`.
     """
     frame = report.use
     if frame is None:
@@ -97,7 +99,11 @@ def _lines(report: BacktestReport, colour: str) -> charts.TwoLines:
 
 
 def table(report: BacktestReport, *, dark: bool) -> str:
-    """Return the errors of judged part, earlier part, repeats and rivals as HTML; "" if none."""
+    """Return an HTML table of the errors of simulated waits; "" without a judged part.
+
+    One row each for the judged part, the earlier part, two repeats against each other, and every
+    rival, as far as known.
+    """
     if report.judged is None:
         return ""
     rows = [(f"{report.policy}, judged part", report.judged.mean)]
@@ -118,7 +124,10 @@ def table(report: BacktestReport, *, dark: bool) -> str:
 
 
 def groups(report: BacktestReport, *, dark: bool) -> str:
-    """Return an HTML table of the errors by partition and size; "" for a single group."""
+    """Return an HTML table of errors, one row per partition and per size; "" without groups.
+
+    A single partition or size has no row.
+    """
     frame = report.groups
     if frame is None or frame.empty:
         return ""
@@ -137,7 +146,7 @@ def groups(report: BacktestReport, *, dark: bool) -> str:
 
 
 def steps(fit: FitReport, *, dark: bool) -> str:
-    """Return an HTML table of the settings that a fit tried, with error and spread of each."""
+    """Return an HTML table of a fit: a row per tried setting with error, spread, if kept."""
     head = "".join(
         f'<th scope="col">{name}</th>'
         for name in ("Setting", "Tried", "Error + bias", "Spread", "Kept")
@@ -152,7 +161,7 @@ def steps(fit: FitReport, *, dark: bool) -> str:
 
 
 def cells(one: Measures) -> tuple[str, ...]:
-    """Return the texts of one table row, in the order of `_COLUMNS`."""
+    """Return the cells of a table row as plain text, in the order of `_COLUMNS`."""
     return (
         f"{one.jobs:,.0f}",
         f"{signed_duration(one.bias_s)} ({words.change(one.bias) or words.MISSING})",

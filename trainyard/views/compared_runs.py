@@ -111,7 +111,7 @@ class ComparedRuns:
         return self.report.mark, self.window, self.epoch, *sorted(self.earlier)
 
     def series(self, kind: str) -> dict[str, pd.DataFrame]:
-        """Return the frames of one kind for the drawn policies."""
+        """Return title -> frame of one kind, for the drawn policies."""
         return {title: self.frames[kind][title] for title in self.drawn}
 
     @cached_property
@@ -131,7 +131,10 @@ class ComparedRuns:
         )
 
     def around(self, high: str) -> tuple[str, ...]:
-        """Return policies to draw with `high`: baseline and nearest by mean JCT, one per color."""
+        """Return the policies to draw with `high`: baseline and nearest by mean JCT, one per color.
+
+        At most `MAX_SHOWN`, in the order of the study; results of earlier settings are last.
+        """
         table = self.report.table
         values = table[table["metric"] == "jct_mean_s"].set_index("label")["value"]
         own = values.get(high, math.nan)
@@ -149,7 +152,7 @@ class ComparedRuns:
         return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
     def look(self, high: str, *, alone: bool = False) -> charts.Look:
-        """Return the style of lines with `high` and the baseline strong; see `around`."""
+        """Return the style of the lines of `around(high)`, with `high` and the baseline strong."""
         colours = {title: self.style[title][0] for title in self.around(high)}
         return charts.Look(colours, self.baseline, high, alone, earlier=frozenset(self.earlier))
 

@@ -172,7 +172,11 @@ class ComparisonView:
 
 
 def key_of(compared: ComparedRuns, choice: ComparisonChoice) -> tuple[object, ...]:
-    """Return the cache key of the view of stored runs under a choice."""
+    """Return the cache key of the comparison view: runs and all choices of the user.
+
+    Choices: window, goal, highlighted policy and group. The theme is not in it: the view has no
+    colors of its own.
+    """
     scenarios = "|".join(key for own in compared.runs.keys for key in own)
     chosen = choice.goal, choice.high, choice.group
     return *compared.with_window(choice.window).key, scenarios, *chosen
@@ -196,7 +200,8 @@ def build(
     group : GroupComparison or None
         The comparison over the chosen group; None = all jobs.
     is_draft : bool
-        Whether a slider that moves asks for it.
+        Whether a slider that moves asks for it. Nothing is skipped; it only enters the view and its
+        key, and gives empty tiles under overload, where there are none otherwise.
 
     Raises
     ------
@@ -264,7 +269,10 @@ def _of_group(seen: ComparedRuns, group: GroupComparison) -> ComparedRuns:
 
 
 def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFrame:
-    """Return the comparison of all jobs, or of a group; groups of few jobs have no changes."""
+    """Return the comparison table of all jobs or a group: a row per policy and metric.
+
+    A group of few jobs, or of runs whose headline is withheld, has no changes and verdicts.
+    """
     report = compared.report
     if group is None:
         return report.table
@@ -278,7 +286,7 @@ def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFram
 def _tiles(
     compared: ComparedRuns, cells: Cells, choice: ComparisonChoice, *, whole: bool
 ) -> tuple[Tile, ...]:
-    """Return the tiles of the highlighted policy, one per known metric, with the baseline's.
+    """Return tiles of the highlighted policy, with the baseline's values: one per known metric.
 
     Empty tiles if the policy only has a result of earlier settings.
     """

@@ -68,7 +68,7 @@ def machines(
     *,
     differs: bool,
 ) -> FigureView:
-    """Return the figure of machine use over time, above the queue.
+    """Return the figure of machine use as heat maps over time, one per policy, above the queue.
 
     Parameters
     ----------
@@ -150,7 +150,10 @@ def _occupancy_table(
 
 
 def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> FigureView:
-    """Return the figure of the jobs on one node over time under a policy, as bars."""
+    """Return the figure of the jobs on one node over time under a policy, as bars.
+
+    Without jobs the figure is empty and the note says so.
+    """
     sizes, unit = tables.node_sizes(explored.books[title].cluster)
     clock, frame = explored.book.clock, bars.frame
     figure = charts.node_jobs(
@@ -186,7 +189,7 @@ def node_jobs(explored: ExploredRuns, title: str, node: str, bars: Bars) -> Figu
 def branch_view(
     was: StoredResult, here: StoredResult, at_s: float, after: BranchDifference, clock: RunClock
 ) -> FigureView:
-    """Return the figure of queue and GPU use of a run and its branch at `at_s`."""
+    """Return the figure of queue and GPUs busy of a run and its branch at `at_s`, a line each."""
     end_s = max(float(entry.summary["end_s"]) for entry in (was, here))
     frames = branch_diff.branch_frames(was, here)
     at = clock.format(at_s)

@@ -26,7 +26,10 @@ _FAIRNESS: Final = {"share": "Share of jobs", "rho": "At most this many times th
 
 
 def type_use(compared: ComparedRuns) -> FigureView:
-    """Return the figure of the share of time that each GPU type was held, by policy."""
+    """Return the figure of each GPU type's utilization in the whole run, a bar per policy.
+
+    Utilization: GPU-hours held over GPU-hours available.
+    """
     use = _use(compared)
     busy = "; ".join(f"{title}: {', '.join(_busy(frame))}" for title, frame in use.items())
     return FigureView(
@@ -40,7 +43,10 @@ def type_use(compared: ComparedRuns) -> FigureView:
 
 
 def type_cost(compared: ComparedRuns) -> FigureView:
-    """Return the figure of the cost of held GPUs by type, and of the whole cluster."""
+    """Return the figure of the cost of held GPUs, a bar per policy, stacked by GPU type.
+
+    Marks show the cost of the whole cluster.
+    """
     use = _use(compared)
     cost = "; ".join(
         f"{title} {money(float(frame['held_usd'].sum()))} of"
@@ -58,7 +64,7 @@ def type_cost(compared: ComparedRuns) -> FigureView:
 
 
 def type_shares(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of each GPU type's share of GPU time, by group of jobs, of a policy."""
+    """Return the figure of GPU types' shares of GPU time under a policy, a bar per job group."""
     by_type = compared.details.types
     table = by_type.shares[title]
     whole = table[(table["kind"] == "all").to_numpy()]
@@ -86,7 +92,7 @@ def type_shares(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | None:
-    """Return the figure of finish-time fairness: the distribution of JCT over a reference.
+    """Return the figure of finish-time fairness: a step line of JCT / reference per policy.
 
     Parameters
     ----------
@@ -130,7 +136,7 @@ def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | N
 
 
 def type_notes(compared: ComparedRuns, title: str, family: str) -> FigureView | None:
-    """Return the figure of numbers that a policy noted over time.
+    """Return the figure of numbers that a policy noted over time, a step line each.
 
     Parameters
     ----------

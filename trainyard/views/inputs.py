@@ -43,7 +43,10 @@ _SPEEDS: Final = {
 
 
 def trace_views(profile: TraceProfile) -> Iterator[FigureView]:
-    """Yield figures of a trace: arrivals, sizes, run times and heaviest users, if known."""
+    """Yield the figures of a trace: arrivals, sizes, run times and heaviest users.
+
+    Sizes only if the jobs have GPU-hours, users only if the trace names them.
+    """
     axis = charts.TimeAxis(0.0, max(profile.span_s, 1.0))
     arrivals, sizes, durations = profile.arrivals, profile.sizes, profile.durations
     yield _view("arrivals", charts.arrivals(arrivals, axis), _peak_sentence(arrivals), arrivals)
@@ -60,7 +63,10 @@ def _view(name: str, figure: Any, finding: str, rows: pd.DataFrame) -> FigureVie
 
 
 def _peak_sentence(arrivals: pd.DataFrame) -> str:
-    """Return the sentence on the hour or interval with the most submissions."""
+    """Return the sentence on the highest rate of submissions and its time.
+
+    Bins of an hour or more give jobs per hour, shorter ones jobs in the bin. At least one row.
+    """
     most = arrivals.iloc[int(arrivals["jobs_per_hour"].argmax())]
     width_s = float(most["width_s"])
     rate = (
@@ -84,7 +90,7 @@ def _sizes_sentence(sizes: pd.DataFrame) -> str:
 
 
 def _median_sentence(durations: pd.DataFrame) -> str:
-    """Return the sentence on the bin of run times that holds the median."""
+    """Return the sentence on the bin of run times with the median; at least one row."""
     middle = durations.iloc[int((durations["jobs"].cumsum() < durations["jobs"].sum() / 2).sum())]
     low, high = time(float(middle["low_s"])), time(float(middle["high_s"]))
     return (
@@ -104,7 +110,7 @@ def _heaviest_sentence(users: pd.DataFrame) -> str:
 
 
 def racks(cluster: Cluster) -> FigureView:
-    """Return the figure of the nodes by rack, with counts of GPUs, nodes and racks as title."""
+    """Return the figure of the nodes, a cell each, by rack; its title counts GPUs and nodes."""
     nodes = machines.node_rows(cluster)
     text = (
         f"{plural(cluster.gpus, 'GPU')} on " if cluster.gpus else ""
@@ -118,7 +124,7 @@ def racks(cluster: Cluster) -> FigureView:
 
 
 def decision(title: str, name: str, picture: DecisionPicture) -> FigureView:
-    """Return the figure of a policy's decisions on the example jobs."""
+    """Return the figure of a policy's decisions on the example jobs, as bars over time."""
     return FigureView(
         f"example/{name}",
         charts.example(picture.bars, picture.jobs, picture.rows, picture.until_s),
@@ -137,7 +143,7 @@ def same_speed_sentence(curve: pd.DataFrame, *, scales: bool) -> str:
 
 
 def scaling_view(curve: pd.DataFrame, *, scales: bool) -> FigureView | None:
-    """Return the figure of speed by size, or by number of nodes; None if unknown.
+    """Return the figure of the median speed by size or number of nodes; None without points.
 
     Parameters
     ----------

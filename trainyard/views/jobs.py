@@ -29,9 +29,9 @@ _POINTS: Final = {"job_id": "Job", "ideal_s": "True (s)", "believed_s": "Estimat
 
 
 def jct_cdf(compared: ComparedRuns, high: str = "", *, alone: bool = True) -> FigureView:
-    """Return the figure of the distribution of completion times.
+    """Return the figure of the share of jobs done within a time, one line per policy.
 
-    Parameters as in `trainyard.views.over_time.queue`.
+    The policies are `compared.around(high)`. Parameters as in `trainyard.views.over_time.queue`.
     """
     high = high or compared.report.first_headline.subject
     curves = {title: compared.frames["cdf"][title] for title in compared.around(high)}
@@ -57,7 +57,10 @@ def _median_s(curve: pd.DataFrame) -> float:
 
 
 def winners(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of jobs faster and slower than under the baseline, of a policy."""
+    """Return the histogram of a policy's completion times relative to the baseline's.
+
+    Only jobs that are faster or slower.
+    """
     report = compared.report
     change = report.changes[title]
     faster, same, slower = parts = grouped.change_texts(
@@ -84,7 +87,7 @@ def winners(compared: ComparedRuns, title: str) -> FigureView:
 def groups(
     compared: ComparedRuns, by: str, what: str = next(iter(GROUP_METRICS))
 ) -> FigureView | None:
-    """Return the figure of means by group of jobs and policy.
+    """Return the figure of means by group of jobs, one mark per policy, joined to the baseline.
 
     Parameters
     ----------
@@ -147,7 +150,7 @@ def groups(
 
 
 def parts(compared: ComparedRuns) -> FigureView:
-    """Return the figure of the parts of the mean completion time, by policy."""
+    """Return the figure of mean completion times, one bar per policy, stacked by part."""
     table = compared.report.parts
     each = "; ".join(
         f"{row['policy']} {formatting.time(row['jct_s'])}, of it {formatting.time(row['queue_s'])}"
@@ -173,7 +176,7 @@ def parts(compared: ComparedRuns) -> FigureView:
 
 
 def predictions(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of estimated against true run times under a policy.
+    """Return the figure of estimated against true run times under a policy, one mark per job.
 
     Raises
     ------

@@ -214,7 +214,9 @@ class State:
 def ledger_of(
     compared: ComparedRuns, table: pd.DataFrame, metrics: Sequence[Metric], state: State
 ) -> LedgerView:
-    """Return the ledger of compared runs, in the order of the study.
+    """Return the ledger of compared runs, a row per policy in the order of the study.
+
+    A policy without a result has a row with a note in place of cells.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
 
 _DOTTED: Final = "dot"
-Places = Mapping[str, StudyResults]
+RunsByName = Mapping[str, StudyResults]
 """Name of a run -> its results at one value of the axis; "" = it is the only one."""
 
 
@@ -31,7 +31,7 @@ class LessonRun(NamedTuple):
 def lesson_views(
     lesson: Lesson, runs: list[LessonRun], finding: str
 ) -> Iterator[tuple[FigureView, ...]]:
-    """Yield the figures of a lesson; figures in one tuple are shown side by side.
+    """Yield the figures of a lesson, a tuple per picture; its figures are shown side by side.
 
     Parameters
     ----------
@@ -45,17 +45,20 @@ def lesson_views(
     for at, picture in enumerate(lesson.pictures):
         name, alt = f"lesson-{lesson.number}-{picture.kind}-{at}", f"{picture.title} {finding}"
         place = lesson.place(picture.at)
-        places = {run.name: run.results[place] for run in runs}
+        runs_by_name = {run.name: run.results[place] for run in runs}
         if picture.kind == "curve":
             yield (_curve(lesson, picture, runs, (name, alt)),)
         elif picture.kind in _TOGETHER:
-            yield (_TOGETHER[picture.kind](picture, places, (name, alt)),)
+            yield (_TOGETHER[picture.kind](picture, runs_by_name, (name, alt)),)
         else:
-            yield tuple(_side_by_side(picture, places, (name, finding)))
+            yield tuple(_side_by_side(picture, runs_by_name, (name, finding)))
 
 
 def part_view(lesson: Lesson, step: LessonStep, runs: StudyResults, finding: str) -> FigureView:
-    """Return the figure of a part of the Compare page that a step of a lesson explains."""
+    """Return the figure of the part of the Compare page that a step of a lesson explains.
+
+    The part is "timeline", "cdf" or "parts"; the headline and the table have no figure.
+    """
     assert step.part != "headline", "no figure"
     assert step.part != "table", "no figure"
     make = {**_TOGETHER, "timeline": _timeline}[step.part]
@@ -75,7 +78,7 @@ def _style(runs: StudyResults) -> dict[str, tuple[str, str]]:
 def _curve(
     lesson: Lesson, picture: Picture, runs: list[LessonRun], of: tuple[str, str]
 ) -> FigureView:
-    """Return the figure of a metric along the axis of a lesson, per policy and run.
+    """Return the figure of a metric along the axis of a lesson, a line per policy and run.
 
     `of` = (name of the figure, its finding).
     """
@@ -97,22 +100,25 @@ def _curve(
     return FigureView(of[0], figure, of[1], data)
 
 
-def _labels(places: Places) -> dict[str, tuple[StudyResults, int]]:
-    """Return label -> (results, index of the policy), one per policy of each run."""
+def _labels(runs_by_name: RunsByName) -> dict[str, tuple[StudyResults, int]]:
+    """Return label -> (results, index of the policy), one per policy of each run.
+
+    The label is the policy's title, followed by the name of the run if it has one.
+    """
     return {
         f"{title} · {run}" if run else title: (runs, at)
-        for run, runs in places.items()
+        for run, runs in runs_by_name.items()
         for at, title in enumerate(runs.titles)
     }
 
 
-def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of completion times, one line per policy and run.
+def _cdf(picture: Picture, runs_by_name: RunsByName, of: tuple[str, str]) -> FigureView:
+    """Return the figure of completion times: a line per policy and run, later runs dotted.
 
-    `of` = (name of the figure, its finding).
+    Only first repeats. `of` = (name of the figure, its finding).
     """
-    labels = _labels(places)
-    first = next(iter(places.values()))
+    labels = _labels(runs_by_name)
+    first = next(iter(runs_by_name.values()))
     looks, later = (
         _style(first),
         [label for label, (runs, _) in labels.items() if runs is not first],
@@ -133,15 +139,15 @@ def _cdf(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
     )
 
 
-def _parts_figure(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of mean completion times by part, one bar per policy and run.
+def _parts_figure(picture: Picture, runs_by_name: RunsByName, of: tuple[str, str]) -> FigureView:
+    """Return the figure of mean completion times by part, one stacked bar per policy and run.
 
-    `of` = (name of the figure, its finding).
+    Only first repeats. `of` = (name of the figure, its finding).
     """
     table = pd.DataFrame(
         [
             {"policy": label, **runs.entries[at][0].chart("parts").iloc[0].to_dict()}
-            for label, (runs, at) in _labels(places).items()
+            for label, (runs, at) in _labels(runs_by_name).items()
         ]
     )
     columns = {"policy": "Policy", "jct_s": "Average completion time (s)"} | {
@@ -151,33 +157,36 @@ def _parts_figure(picture: Picture, places: Places, of: tuple[str, str]) -> Figu
     return FigureView(of[0], figure, of[1], lambda: table[list(columns)].rename(columns=columns))
 
 
-_TOGETHER: Final[Mapping[str, Callable[[Picture, Places, tuple[str, str]], FigureView]]] = {
+_TOGETHER: Final[Mapping[str, Callable[[Picture, RunsByName, tuple[str, str]], FigureView]]] = {
     "cdf": _cdf,
     "parts": _parts_figure,
 }
 """Kinds that hold all runs in one figure."""
 
 
-def _side_by_side(picture: Picture, places: Places, of: tuple[str, str]) -> Iterator[FigureView]:
+def _side_by_side(
+    picture: Picture, runs_by_name: RunsByName, of: tuple[str, str]
+) -> Iterator[FigureView]:
     """Yield one figure per run, all on the same axes; `of` = (name, finding)."""
     name, finding = of
     make = {"timeline": _timeline, "groups": _groups}[picture.kind]
-    for at, run in enumerate(places):
+    for at, run in enumerate(runs_by_name):
         # The run comes first; the others set the range of the axes.
-        ordered = {run: places[run], **places}
+        ordered = {run: runs_by_name[run], **runs_by_name}
         titled = picture._replace(title=f"{picture.title} {run}") if run else picture
         yield make(titled, ordered, (f"{name}-{at}", f"{picture.title} {run} {finding}"))
 
 
-def _timeline(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of queue and GPU use of the first run in `places`.
+def _timeline(picture: Picture, runs_by_name: RunsByName, of: tuple[str, str]) -> FigureView:
+    """Return the figure of queue and GPUs busy of the first run, as two rows of step lines.
 
-    The axes fit all runs. `of` = (name of the figure, its finding).
+    One line per policy, of first repeats. The axes fit all runs.
+    `of` = (name of the figure, its finding).
     """
-    every = [entries[0] for runs in places.values() for entries in runs.entries]
+    every = [entries[0] for runs in runs_by_name.values() for entries in runs.entries]
     end_s = max(1.0, *(float(entry.summary["end_s"]) for entry in every))
     most = max(float(_high(entry.chart("queue")).max()) for entry in every)
-    runs = next(iter(places.values()))
+    runs = next(iter(runs_by_name.values()))
     style = _style(runs)
     entries = {title: entries[0] for title, entries in zip(runs.titles, runs.entries, strict=True)}
     queue, busy, capacity = (
@@ -202,12 +211,12 @@ def _high(queue: pd.DataFrame) -> pd.Series:
     return queue["waiting_high"] if "waiting_high" in queue else queue["waiting"]
 
 
-def _groups(picture: Picture, places: Places, of: tuple[str, str]) -> FigureView:
-    """Return the figure of means by group of jobs and policy, of the first run in `places`.
+def _groups(picture: Picture, runs_by_name: RunsByName, of: tuple[str, str]) -> FigureView:
+    """Return the figure of means by group of jobs in the first run, a mark per policy.
 
     `of` = (name of the figure, its finding).
     """
-    runs = next(iter(places.values()))
+    runs = next(iter(runs_by_name.values()))
     table = numbers.groups(runs, picture.metric, picture.by)
     amount = in_sentence(curves.title(picture.metric))
     figure = charts.dumbbell(

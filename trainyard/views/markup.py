@@ -34,13 +34,13 @@ def html_list(sentences: Sequence[str]) -> str:
 
 
 def html_descriptions(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return an HTML description list; pairs without a value are left out."""
+    """Return an HTML description list, even if empty; pairs without a value are left out."""
     given = (f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in pairs if value)
     return f"<dl>{''.join(given)}</dl>"
 
 
 def html_details(summary: str, inside: str) -> str:
-    """Return content that opens on click, without scripts."""
+    """Return HTML content folded under a summary line, without scripts."""
     return f"<details><summary>{text(summary)}</summary>{inside}</details>"
 
 
@@ -50,12 +50,12 @@ def verbatim(content: str) -> str:
 
 
 def section(title: str, inside: str) -> str:
-    """Return a section of the report with its heading; "" if empty."""
+    """Return a section with its heading; "" if `inside` is empty."""
     return f"<section><h2>{text(title)}</h2>{inside}</section>" if inside else ""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
-    """Return a table from HTML cells; the first cell of each row is its header."""
+    """Return a table from plain headings and HTML cells; the first cell of a row is its header."""
     top = "".join(f'<th scope="col">{text(name)}</th>' for name in head)
     body = "".join(
         f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>'

@@ -63,7 +63,10 @@ def full_table(table: pd.DataFrame, style: TableStyle) -> str:
 
 
 def export_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with one row per policy, and per metric its value and its change."""
+    """Return a table with one row per policy, and columns of each metric's value and change.
+
+    Columns without any number are left out.
+    """
     values = table.pivot_table(
         index="label", columns="metric", values=["value", "change"], sort=False, dropna=False
     )
@@ -142,7 +145,7 @@ def _frame_table(head: str, rows: Sequence[str], style: TableStyle, table: pd.Da
 
 
 def accuracy_table(trust: Trust) -> pd.DataFrame:
-    """Return a table of the errors of simulated waits, one row per size of job."""
+    """Return recorded waits and errors of simulated ones as a table, a row per job size."""
     sizes = trust.by_size
     columns = {
         "size": "GPUs",

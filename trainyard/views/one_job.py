@@ -152,7 +152,11 @@ def life_lines(shown: JobStory, colours: Mapping[str, str], *, dark: bool = Fals
 
 
 def table(shown: JobStory, *, dark: bool = False) -> str:
-    """Return waits, run time, stops and end of a job as an HTML table, a column per policy."""
+    """Return an HTML table of a job, a column per policy, the policy looked at last.
+
+    Rows: wait before the start, run time, restarts if any, later waits, number of interruptions,
+    and when it was done or why not.
+    """
     columns = shown.under[::-1]
     rows = [
         ("Waited to start", [_time(one.waited_s) for one in columns]),

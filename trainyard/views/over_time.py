@@ -30,6 +30,8 @@ def queue(
 ) -> FigureView:
     """Return the figure of jobs waiting and GPUs busy over time, one line per policy.
 
+    Two rows; without GPUs only the queue. The policies are `compared.around(high)`.
+
     Parameters
     ----------
     compared : ComparedRuns
@@ -131,7 +133,7 @@ def two_digits(value: float) -> str:
 
 
 def gpus(compared: ComparedRuns) -> FigureView | None:
-    """Return the figure of GPUs by state over time, one row per policy; None without GPUs."""
+    """Return the figure of GPUs by state, stacked, a row per policy; None without GPUs."""
     if not compared.cluster.gpus:
         return None
     states = compared.series("states")
@@ -147,7 +149,7 @@ def gpus(compared: ComparedRuns) -> FigureView | None:
 
 
 def states(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of GPUs by state over time under one policy."""
+    """Return the figure of GPUs by state over time under one policy, as stacked steps."""
     frame = compared.frames["states"][title]
     most = f"{frame['fragmented'].max():,.0f}"
     return FigureView(
@@ -160,7 +162,7 @@ def states(compared: ComparedRuns, title: str) -> FigureView:
 
 
 def allocation(compared: ComparedRuns, title: str) -> FigureView:
-    """Return the figure of GPUs per job over time under a policy, largest jobs by name."""
+    """Return the figure of GPUs per job under a policy, stacked; the largest jobs have names."""
     series, ids = compared.frames["allocation"][title], compared.job_ids
     named = [ids[column] for column in series.columns if column in ids]
     figure = charts.allocation(

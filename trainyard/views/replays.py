@@ -16,7 +16,7 @@ from trainyard.views.figure_view import FigureView
 
 
 def speedups(replay: Replay) -> FigureView | None:
-    """Return the figure of speed-ups by class of jobs; None if batches are fixed."""
+    """Return the figure of speed-ups, a panel per class of jobs; None if batches are fixed."""
     table = curves.speed_curves(replay.base)
     if table is None:
         return None
@@ -25,7 +25,7 @@ def speedups(replay: Replay) -> FigureView | None:
 
 
 def published_view(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
-    """Return the figure of published and simulated ratios; None without ratios.
+    """Return the figure of published and simulated ratios, a row per claim; None without any.
 
     Other kinds of measures, and changes, have no common scale and stay in the table.
     """
@@ -51,7 +51,7 @@ def published_view(rows: Sequence[tuple[ClaimRow, str]]) -> FigureView | None:
 def measure_curve(
     replay: Replay, table: pd.DataFrame, axis: ReplayAxis, group: Sequence[ReplayMeasure], at: float
 ) -> FigureView:
-    """Return the figure of measures of one metric over an axis, with the published claim.
+    """Return the figure of measures of one metric over an axis, a line each, with the claim.
 
     Parameters
     ----------

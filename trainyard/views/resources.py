@@ -52,7 +52,9 @@ def known_resources(compared: ComparedRuns) -> list[str]:
 
 
 def resources(compared: ComparedRuns, name: str) -> FigureView:
-    """Return the figure of a resource held and used over time; a key of `RESOURCES`.
+    """Return the figure of a resource held and used over time, one row per policy.
+
+    `name` = key of `RESOURCES`. Policies without known use are left out.
 
     Raises
     ------

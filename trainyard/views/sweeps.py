@@ -48,7 +48,7 @@ class SweepFindings:
 def sweep_curve(
     findings: SweepFindings, points: pd.DataFrame, metric: str, style: Style, verdict: str = ""
 ) -> FigureView:
-    """Return the figure of a metric over the single axis of a sweep.
+    """Return the figure of a metric over the single axis of a sweep, one line per policy.
 
     Parameters
     ----------
@@ -83,8 +83,9 @@ def sweep_curve(
 def sweep_map(
     findings: SweepFindings, points: pd.DataFrame, metric: str, policy: str, *, change: bool
 ) -> FigureView:
-    """Return the figure of a metric of one policy over both axes of a sweep.
+    """Return the map of a metric of one policy over both axes of a sweep.
 
+    Its color scale spans all policies.
     `change` = whether the points are changes against the baseline.
     """
     amount = _amount(metric, change=change)
@@ -109,7 +110,10 @@ def sweep_map(
 def sweep_table(
     findings: SweepFindings, points: pd.DataFrame, metric: str, *, change: bool
 ) -> pd.DataFrame:
-    """Return the points of a sweep with readable column names; changes are shares."""
+    """Return the points of a sweep, one row each, with readable column names.
+
+    `change` = whether the values are changes; they are shares and keep their values.
+    """
     amount = COLUMNS[metric]
     names = dict(zip((axis.path for axis in findings.sweep.axes), findings.axes, strict=True))
     columns = {
@@ -169,7 +173,7 @@ def _drawn_range(question: SizeQuestion, readings: pd.DataFrame) -> tuple[int, i
 def mix_map(
     question: SizeQuestion, readings: pd.DataFrame, answer: PolicyAnswer, finding: str
 ) -> FigureView:
-    """Return the figure of the tried mixes of two rows of nodes under one policy."""
+    """Return the figure of tried mixes of two rows of nodes under a policy, a mark each."""
     own = readings[readings["policy"] == answer.policy]
     first, second = (
         charts.NodeRange(row_name(question.study, at), low, high)

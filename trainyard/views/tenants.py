@@ -49,7 +49,7 @@ NOTE: Final = (
 
 
 def tenants(compared: ComparedRuns, title: str, teams: Teams, report: TenantReport) -> FigureView:
-    """Return the figure of GPUs over time under one policy, for up to 8 tenants.
+    """Return the figure of GPUs over time under a policy, one row for each of up to 8 tenants.
 
     Tenants entitled to the most GPU-hours are drawn; the table has all.
     """
@@ -102,7 +102,10 @@ def _course(report: TenantReport, team: str, quota: float, axis: charts.TimeAxis
 
 
 def side_by_side(reports: Mapping[str, TenantReport]) -> pd.DataFrame:
-    """Return one row per tenant and policy; column "Best" names where the policy is best."""
+    """Return a table of tenants, a row per tenant and policy, grouped by tenant.
+
+    Column "Best" lists the figures that are lowest under this policy, if policies differ.
+    """
     every = pd.concat(
         [one.table.assign(policy=title) for title, one in reports.items()], ignore_index=True
     )

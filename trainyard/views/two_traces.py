@@ -25,7 +25,9 @@ _SHOWN: Final = {
 
 
 def views(likeness: Likeness, first: str, second: str) -> Iterator[FigureView]:
-    """Yield figures that compare two traces: sizes, run times, gaps, hours of the day.
+    """Yield figures of two traces as two step lines: sizes, run times, gaps, hours of the day.
+
+    Curves without data are left out.
 
     Parameters
     ----------

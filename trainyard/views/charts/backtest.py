@@ -44,7 +44,7 @@ class TwoLines(NamedTuple):
 
 
 def past_waits(medians: pd.DataFrame, about: TwoLines, x: TimeAxis, bin_s: float) -> go.Figure:
-    """Draw median waits over time, recorded and simulated.
+    """Draw recorded and simulated median waits as lines through bins, with a band of repeats.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def past_waits(medians: pd.DataFrame, about: TwoLines, x: TimeAxis, bin_s: float
 
 
 def past_use(use: pd.DataFrame, about: TwoLines, x: TimeAxis, unit: str) -> go.Figure:
-    """Draw GPUs or cores in use over time, recorded and simulated.
+    """Draw recorded and simulated use of GPUs or cores as lines through the means of bins.
 
     Parameters
     ----------

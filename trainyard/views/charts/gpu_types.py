@@ -61,7 +61,7 @@ _RATIOS: Final = {
 
 
 def type_shares(table: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.Figure:
-    """Draw the GPU types' shares of GPU time for groups of jobs, as stacked bars.
+    """Draw the GPU types' shares of GPU time as one stacked horizontal bar per group of jobs.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def _ink(colour: str) -> str:
 def note_lines(
     notes: pd.DataFrame, lines: Mapping[str, tuple[str, str]], x: TimeAxis, title: str = ""
 ) -> go.Figure:
-    """Draw the numbers that a policy noted with its decisions, one line per note, over time.
+    """Draw numbers that a policy noted with its decisions over time, one step line per note.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def note_lines(
 def fairness_cdf(
     curves: Frames, style: Style, title: str = "", reference: str = "in isolation"
 ) -> go.Figure:
-    """Draw the distribution of finish-time fairness, log x, one line per policy.
+    """Draw the distribution of finish-time fairness, log x, one step line per policy.
 
     Parameters
     ----------
@@ -288,7 +288,9 @@ def fairness_cdf(
 
 
 def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
-    """Draw the utilisation of each GPU type over the whole run, one bar per policy.
+    """Draw the utilization of each GPU type over the whole run, one bar per policy and type.
+
+    A type without capacity has 0 %.
 
     Parameters
     ----------

@@ -55,7 +55,11 @@ _SPEEDUP_PX: Final = 210
 
 
 def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "Jobs per hour") -> go.Figure:
-    """Draw jobs per hour over time, from `t_s`, `width_s`, `jobs_per_hour`."""
+    """Draw jobs per hour over time as a stepped area.
+
+    Columns `t_s`, `width_s` and `jobs_per_hour`, one row per bin, at least one; all bins have the
+    width of the first.
+    """
     t = np.append(
         table["t_s"].to_numpy(np.float64), table["t_s"].iloc[-1] + table["width_s"].iloc[-1]
     )
@@ -79,7 +83,10 @@ def arrivals(table: pd.DataFrame, x: TimeAxis, title: str = "Jobs per hour") -> 
 
 
 def sizes(table: pd.DataFrame, title: str = "Shares by requested GPUs") -> go.Figure:
-    """Draw shares of jobs and GPU-hours by requested GPUs, from `gpus`, `jobs`, `gpu_hours`."""
+    """Draw shares of jobs and of GPU-hours by requested GPUs, as two bars per class.
+
+    Columns `gpus` (label), `jobs` and `gpu_hours`, one row per class, drawn from left to right.
+    """
     traces, labels = [], table["gpus"].str.replace("-", "–").tolist()
     for name, column, colour, pattern in (
         ("jobs", "jobs", _JOBS, ""),
@@ -124,7 +131,10 @@ def sizes(table: pd.DataFrame, title: str = "Shares by requested GPUs") -> go.Fi
 
 
 def durations(table: pd.DataFrame, title: str = "Jobs by run time") -> go.Figure:
-    """Draw jobs by recorded run time, log x, from `low_s`, `high_s`, `jobs`."""
+    """Draw the number of jobs by recorded run time as a stepped area, log x.
+
+    Columns `low_s`, `high_s` and `jobs`, one row per bin, at least one; bins adjoin each other.
+    """
     edges = np.append(table["low_s"].to_numpy(np.float64), table["high_s"].iloc[-1])
     jobs = table["jobs"].to_numpy(np.float32)
     trace = {
@@ -149,9 +159,9 @@ def durations(table: pd.DataFrame, title: str = "Jobs by run time") -> go.Figure
 
 
 def heaviest(table: pd.DataFrame, title: str = "") -> go.Figure:
-    """Draw GPU-hours by user or group, heaviest on top.
+    """Draw GPU- or core-hours by user or group as horizontal bars, the first row on top.
 
-    Columns: `name`, `jobs`, `gpu_hours` (or `core_hours`).
+    Columns: `name`, `jobs`, `gpu_hours` (or `core_hours`), sorted by the caller.
     """
     column, unit = (
         ("gpu_hours", "GPU-hours") if "gpu_hours" in table else ("core_hours", "core-hours")
@@ -190,7 +200,7 @@ def heaviest(table: pd.DataFrame, title: str = "") -> go.Figure:
 def overlay(
     table: pd.DataFrame, names: tuple[str, str], title: str, unit: str, axis: Mapping[str, Any]
 ) -> go.Figure:
-    """Draw the shares of jobs of two traces as two lines of one small figure.
+    """Draw the shares of jobs of two traces as two step lines of one small figure.
 
     Parameters
     ----------
@@ -238,7 +248,7 @@ def _small(drawn: go.Figure) -> go.Figure:
 
 
 def racks(nodes: pd.DataFrame, types: Mapping[str, str], title: str = "") -> go.Figure:
-    """Draw the nodes of a cluster rack by rack, colored by GPU type.
+    """Draw the nodes of a cluster as cells of a heat map, by rack and colored by GPU type.
 
     Parameters
     ----------
@@ -359,7 +369,7 @@ def _bands(colours: list[str]) -> list[list[float | str]]:
 def example(
     bars: pd.DataFrame, jobs: pd.DataFrame, rows: Sequence[tuple[str, float]], until_s: float
 ) -> go.Figure:
-    """Draw the jobs on the GPUs of the example run; colors are the same for all policies.
+    """Draw the jobs on the GPUs of the example run as bars over time, a color per job.
 
     Parameters
     ----------
@@ -442,7 +452,7 @@ def _job(mine: pd.DataFrame, job: str, colour: str, clock: RunClock) -> dict[str
 
 
 def speedup(table: pd.DataFrame, title: str, *, scales: bool) -> go.Figure:
-    """Draw speed against GPUs or nodes: the median as a line, percentiles as a band.
+    """Draw speed against GPUs or nodes: the median as a line with marks, percentiles as a band.
 
     Parameters
     ----------

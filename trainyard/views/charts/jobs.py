@@ -63,6 +63,8 @@ def jct_cdf(
 ) -> go.Figure:
     """Draw the share of jobs done within a time, log x, one line per policy.
 
+    Empty curves are left out; the area between baseline and highlighted policy is filled.
+
     Parameters
     ----------
     curves : mapping of DataFrame
@@ -111,7 +113,7 @@ def jct_cdf(
 
 
 def quantiles(curve: pd.DataFrame, points: int = QUANTILES) -> Floats:
-    """Return the completion times in seconds at `points` equally spaced shares, 0 to 100 %."""
+    """Return completion times at `points` equally spaced shares of a curve with data, in s."""
     share = curve["share"].to_numpy(np.float64)
     at = np.searchsorted(share, np.linspace(0.0, share[-1], points))
     return curve["jct_s"].to_numpy(np.float64)[np.minimum(at, len(share) - 1)]
@@ -289,7 +291,7 @@ def dumbbell(
     style : mapping
         From `policy_style`.
     baseline : str
-        The policy that the others start from.
+        The policy that the others start from; it must be in the table.
     title, axis : str
         The finding or the question; what the values are.
     """
@@ -477,7 +479,7 @@ PARTS: Final = (
 
 
 def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
-    """Draw the mean completion time of each policy as a bar of its parts.
+    """Draw the mean completion time of each policy as a horizontal bar, stacked by part.
 
     Parameters
     ----------
@@ -568,6 +570,8 @@ def _bar(
 
 def predictions(points: pd.DataFrame, colour: str, title: str = "") -> go.Figure:
     """Draw estimated against true run times, log-log, one mark per job.
+
+    Diagonals show exact, twice and half of it.
 
     Parameters
     ----------

@@ -20,8 +20,9 @@ LEGEND_PX: Final = 56
 """Height of the legend of a figure without a ledger."""
 HIGH_PX, BASE_PX, FAINT_PX = 2.6, 2.0, 1.2
 FAINT: Final = 0.55
-EARLIER: Final = 0.25
 """Opacity of all lines but the baseline and the highlighted one."""
+EARLIER: Final = 0.25
+"""Opacity of lines of earlier settings."""
 AREA: Final = 0.14
 """Opacity of the area between these two."""
 BAND: Final = 0.22
@@ -61,7 +62,11 @@ class Look:
         return sorted(self.colours, key=lambda one: (one == self.high, one == self.baseline))
 
     def line(self, title: str) -> Trace:
-        """Return the line style of a policy: strong if baseline or highlighted, else faint."""
+        """Return the style of a policy's line: strong if baseline or highlighted, else faint.
+
+        Without a highlighted policy only the baseline is strong. Lines of `earlier` settings keep
+        their width but are the palest.
+        """
         strong = {self.high: HIGH_PX, self.baseline: BASE_PX}.get(title)
         return {
             "type": "scatter",
@@ -135,7 +140,7 @@ class Look:
         }
 
     def title(self, text: str, y: float) -> dict[str, Any]:
-        """Return the title of a row, as markup, at a relative height."""
+        """Return the annotation of a row's title: markup at a height of 0 to 1 in the figure."""
         return {
             "text": text,
             "showarrow": False,
@@ -153,6 +158,8 @@ class Look:
 
 def smooth(values: Floats) -> Floats:
     """Return a monotone cubic curve through equally spaced values, three points per step.
+
+    Fewer than two values are returned unchanged.
 
     Notes
     -----

@@ -102,7 +102,10 @@ def load(
     shaded: str = "",
     marks: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw jobs waiting and GPUs busy in two rows on one time axis.
+    """Draw jobs waiting and GPUs busy in two rows on one time axis, one line per policy.
+
+    Exact values are steps; means of bins are smooth curves, the queue with bands up to its peaks.
+    Without GPUs only the queue is drawn.
 
     Parameters
     ----------
@@ -374,12 +377,12 @@ def allocation(
     capacity: pd.DataFrame | None = None,
     title: str = "",
 ) -> go.Figure:
-    """Draw GPUs per job over time, stacked: the largest jobs by name, then all others.
+    """Draw GPUs per job over time as stacked steps: the largest jobs by name, then all others.
 
     Parameters
     ----------
     series : DataFrame
-        Reduced: `t_s`, one column of GPUs per named job, `others`.
+        Reduced: `t_s`, one column of GPUs per named job (the first 8 are drawn), `others`.
     x : TimeAxis
         The window.
     names : mapping of str
@@ -472,6 +475,8 @@ def resources(
     title: str = "",
 ) -> go.Figure:
     """Draw the amounts of a resource that jobs hold and use, one row per policy.
+
+    Used: a stepped area; held: a step line; there: a dotted step line.
 
     Parameters
     ----------

@@ -306,7 +306,7 @@ def _strip(waiting: Waiting, x: TimeAxis, axis: str) -> tuple[list[Trace], dict[
 
 
 def thin_grids(grids: Sequence[Grid]) -> list[Grid]:
-    """Return grids of at most `MAX_CELLS` cells in total; neighboring bins are averaged."""
+    """Return grids of `MAX_CELLS` cells in total or fewer; neighboring bins are averaged."""
     cells = sum(grid.share.size for grid in grids)
     bins = grids[0].share.shape[1]
     each = next(
@@ -331,7 +331,7 @@ def down_spells(grid: Grid) -> int:
 
 
 def hidden_spells(grids: Sequence[Grid]) -> int:
-    """Return the number of spells of downtime that are not hatched."""
+    """Return the number of spells of downtime beyond the limit per grid, which are not hatched."""
     return sum(max(len(spells(grid.down)) - MAX_DOWN_SPELLS, 0) for grid in grids)
 
 

@@ -94,7 +94,7 @@ class LinkedRow:
 
 
 def waiting_row(queue: Frames, style: Style, x: TimeAxis) -> LinkedRow:
-    """Return the row "jobs waiting", from reduced queue series by policy."""
+    """Return the row "Jobs waiting" with a step line per policy, from reduced queue series."""
     return _lines(
         "Jobs waiting",
         {label: (series, "waiting") for label, series in queue.items()},
@@ -107,7 +107,10 @@ def waiting_row(queue: Frames, style: Style, x: TimeAxis) -> LinkedRow:
 def busy_row(
     busy: Frames, style: Style, x: TimeAxis, capacity: Mapping[str, pd.DataFrame] | None = None
 ) -> LinkedRow:
-    """Return the row "GPUs busy" from utilization series, with the first policy's capacity."""
+    """Return the row "GPUs busy" with a step line per policy, from utilization series.
+
+    The dotted line is the capacity of the first policy in `capacity`, if given.
+    """
     row = _lines(
         "GPUs busy",
         {label: (series, "total") for label, series in busy.items()},
@@ -121,7 +124,9 @@ def busy_row(
 
 
 def state_row(label: str, states: pd.DataFrame, x: TimeAxis) -> LinkedRow:
-    """Return the row of GPUs by state under one policy, stacked; only states that occur.
+    """Return the row of GPUs by state under one policy, as stacked steps.
+
+    States that do not occur are left out.
 
     The frame has `t_s` and a column per state of `STATES`.
     """
@@ -347,14 +352,15 @@ def _own_legend(top: float) -> dict[str, Any]:
 def branch_rows(
     frames: Mapping[str, Frames], style: Style, x: TimeAxis, at_s: float, title: str = ""
 ) -> go.Figure:
-    """Draw queue and GPU use of both runs of a branch, with a line at the branch.
+    """Draw queue and GPUs busy of both runs of a branch as step lines, one row each.
+
+    A dashed line marks the branch.
 
     Parameters
     ----------
     frames : mapping
         "queue", "utilisation" and "capacity" -> run -> reduced series, as for `waiting_row` and
-        `busy_row`; the first
-        capacity is drawn. Without GPUs only the queue is.
+        `busy_row`; the first capacity is drawn. If no GPU is ever busy, only the queue is drawn.
     style : mapping
         From `policy_style`.
     x : TimeAxis

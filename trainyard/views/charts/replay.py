@@ -117,7 +117,7 @@ def ratio_curve(
     value: str = "ratio",
     title: str = "",
 ) -> go.Figure:
-    """Draw estimates with confidence bands over an axis, and the published claim.
+    """Draw estimates as lines with confidence bands over an axis, and the published claim.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def _scale(values: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def published_vs_simulated(rows: Sequence[Mapping[str, Any]], title: str = "") -> go.Figure:
-    """Draw one row per figure: published, simulated with interval, and band.
+    """Draw marks in one row per figure: published, simulated with interval, and band.
 
     Parameters
     ----------
@@ -421,7 +421,7 @@ def _pair(value: Sequence[float | None] | None) -> tuple[float, float]:
 
 
 def speedup_figure(table: pd.DataFrame, title: str = "") -> go.Figure:
-    """Draw speed-up against GPUs, one panel per class of jobs.
+    """Draw speed-up against GPUs, one panel per class of jobs and one line per arm.
 
     Parameters
     ----------

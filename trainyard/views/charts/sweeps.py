@@ -94,7 +94,7 @@ def sweep_curve(
     ends: tuple[float, float] | None = None,
     title: str = "",
 ) -> go.Figure:
-    """Draw a metric over the axis of a sweep, one line per policy.
+    """Draw a metric over the axis of a sweep, one line with dots and a band per policy.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def policy_lines(
 def sweep_map(
     every: pd.DataFrame, policy: str, amount: Amount, axes: tuple[str, str], title: str = ""
 ) -> go.Figure:
-    """Draw a metric of one policy over two axes: a heat map, or dots if few pairs were run.
+    """Draw a metric of one policy over two axes: a heat map, or dots if most cells are empty.
 
     Parameters
     ----------
@@ -374,6 +374,8 @@ def capacity_curve(
 ) -> go.Figure:
     """Draw a metric against the number of nodes, one line per policy, with the target.
 
+    Rings mark the smallest size of each policy that meets it.
+
     Parameters
     ----------
     table : DataFrame
@@ -442,7 +444,7 @@ def mix_map(
     chosen: tuple[int, int] | None,
     title: str = "",
 ) -> go.Figure:
-    """Draw the tried mixes of two rows of nodes, marked by whether they meet the target.
+    """Draw a mark per tried mix of two rows of nodes: a dot if it meets the target, or a cross.
 
     Parameters
     ----------

@@ -43,7 +43,9 @@ class TeamCourse:
 
 
 def tenants(teams: Sequence[TeamCourse], x: TimeAxis, title: str) -> go.Figure:
-    """Draw each team's GPUs within quota, borrowed and lacking over time, one row per team.
+    """Draw each team's GPUs over time, one row per team: within quota, borrowed, lacking.
+
+    Stacked steps, and a dotted line at the quota.
 
     Parameters
     ----------

@@ -296,7 +296,7 @@ def _account(runs: StudyResults, store: Store) -> str:
             "Trace",
             html_descriptions(
                 (
-                    *_jobs(runs, source.trace.name),
+                    *_trace_facts(runs, source.trace.name),
                     ("Read", "complete: nothing was left out" if account else "not recorded"),
                 )
             ),
@@ -314,8 +314,10 @@ def _account(runs: StudyResults, store: Store) -> str:
     )
     if runs.study.base.trace.anonymise:
         # File name and cell contents would reveal the origin of the jobs.
-        return section("Trace", html_descriptions((*_jobs(runs, HIDDEN_NAME), *file[1:])) + reasons)
-    about = html_descriptions((*_jobs(runs, source.trace.name), *file))
+        return section(
+            "Trace", html_descriptions((*_trace_facts(runs, HIDDEN_NAME), *file[1:])) + reasons
+        )
+    about = html_descriptions((*_trace_facts(runs, source.trace.name), *file))
     return section(
         "Trace",
         about
@@ -324,8 +326,11 @@ def _account(runs: StudyResults, store: Store) -> str:
     )
 
 
-def _jobs(runs: StudyResults, name: str) -> tuple[tuple[str, str], ...]:
-    """Return (label, text) pairs: name, source and selection of the trace."""
+def _trace_facts(runs: StudyResults, name: str) -> tuple[tuple[str, str], ...]:
+    """Return three (label, text) pairs: name, source and selection of the trace.
+
+    A bundled sample has its title in place of `name`.
+    """
     spec = runs.study.base.trace
     kind, _, sample = spec.source.partition(":")
     title = SAMPLES[sample].title if kind == "sample" and sample in SAMPLES else name
