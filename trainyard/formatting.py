@@ -250,6 +250,13 @@ def time(seconds: float) -> str:
     return duration(seconds) if math.isfinite(seconds) else MISSING
 
 
+def signed_duration(seconds: float) -> str:
+    """Return a difference of times with + or −, `MISSING` if not finite."""
+    if not math.isfinite(seconds):
+        return MISSING
+    return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
 def share(value: float) -> str:
     """Return a share as a percentage with one decimal."""
     return f"{100 * value:.1f} %" if math.isfinite(value) else MISSING

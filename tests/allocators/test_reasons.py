@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from sim.cluster import Cluster
 from sim.contract import Reason, Spec
 from sim.engine.simulator import Conditions, Simulator
 from sim.overheads import Overheads
+from sim.perf.rigid import Rigid
+from sim.perf.scaling import PowerLaw
 from sim.trace import Trace
 from tests.allocators.queue.walk import trace_of
 from tests.conformance import Scenario, scenarios, specs
@@ -114,23 +117,18 @@ def test_the_same_holds_with_parameters_changed(name: str) -> None:
 Jobs = list[tuple[float, int, float]]
 
 
-def by_hand(jobs: Jobs, **more: object) -> Scenario:
-    """Jobs on a node of 4 GPUs, or on another `cluster`, with more columns."""
-    columns = {name: value for name, value in more.items() if name != "cluster"}
-    return Scenario(
-        "by hand",
-        trace_of(jobs, **columns),  # type: ignore[arg-type]
-        Cluster.parse(str(more.get("cluster", "1x4:v100"))),
-        Conditions(overheads=Overheads()),
-    )
+def by_hand(jobs: Jobs, cluster: str = "1x4:v100", perf: Any = None, **columns: Any) -> Scenario:
+    """Jobs on a node of 4 GPUs, or on another cluster, with more columns."""
+    conditions = Conditions(perf or Rigid(), overheads=Overheads())
+    return Scenario("by hand", trace_of(jobs, **columns), Cluster.parse(cluster), conditions)
 
 
-def rules(spec: str, jobs: Jobs, job: int, **more: object) -> tuple[WhyWaited, ...]:
+def rules(spec: str, jobs: Jobs, job: int, **more: Any) -> tuple[WhyWaited, ...]:
     said, book = asked(Spec.parse(spec), by_hand(jobs, **more), {job})
     return stated_reasons(book, job, said)
 
 
-def sentences(spec: str, jobs: Jobs, job: int, **more: object) -> str:
+def sentences(spec: str, jobs: Jobs, job: int, **more: Any) -> str:
     """Return what is said of one job, without durations."""
     return " / ".join(one.sentence for one in rules(spec, jobs, job, **more))
 
@@ -138,14 +136,149 @@ def sentences(spec: str, jobs: Jobs, job: int, **more: object) -> str:
 HEADED = [(0, 3, 4000), (1, 2, 3000), (2, 1, 2000), (3, 1, 5000)]
 
 
-def test_fifo_names_the_first_of_the_queue() -> None:
-    # Job 0 leaves 1 GPU; job 1 needs 2 and holds up the others.
-    assert sentences("fifo", HEADED, 1) == (
-        "It was first by submission; it needs 2 GPUs and 1 GPU was free"
-    )
-    assert sentences("fifo", HEADED, 3) == (
-        "2 jobs were ahead by submission; the first (job j1) needs 2 GPUs and 1 GPU was free"
-    )
+SRTF = [(0, 4, 10_800), (1000, 4, 600), (5000, 4, 600)]
+EASY = [(0, 3, 3600), (1, 4, 3600), (2, 1, 18_000)]
+PAIR = [(0, 4, 1200), (10, 4, 600)]
+FIRST = "It was first by submission; it needs 4 GPUs and no GPU was free"
+FIXED = {"perf": PowerLaw(), "min_gpus": [4, 4], "max_gpus": [4, 4]}
+GREEDY = "Jobs start at their smallest size in order of submission"
+NO_SIZE = "1 job got 4 GPUs, no GPU was free for its smallest size of 4 GPUs"
+NEXT = "Sizes were chosen again at day 1, 00:01:40, and nothing starts before"
+
+
+@pytest.mark.parametrize(
+    ("spec", "jobs", "job", "more", "expected"),
+    [
+        # Job 0 leaves 1 GPU; job 1 needs 2 and holds up the others.
+        (
+            "fifo",
+            HEADED,
+            1,
+            {},
+            "It was first by submission; it needs 2 GPUs and 1 GPU was free",
+        ),
+        (
+            "fifo",
+            HEADED,
+            3,
+            {},
+            "2 jobs were ahead by submission; the first (job j1) needs 2 GPUs and 1 GPU was free",
+        ),
+        # Job 2 takes the free GPU, so job 3 finds none.
+        (
+            "fifo:backfill=first_fit",
+            HEADED,
+            3,
+            {},
+            "1 job was ahead by submission; it needs 1 GPU and no GPU was free",
+        ),
+        # Of jobs 1 (3000 s), 2 (2000 s) and 3 (5000 s), which wait for job 0, job 3 is the last.
+        (
+            "sjf",
+            [(0, 4, 4000), (1, 4, 3000), (2, 4, 2000), (3, 4, 5000)],
+            3,
+            {},
+            "2 jobs were ahead by run time; the first (job j2) needs 4 GPUs and no GPU was free"
+            " / 1 job was ahead by run time; the first (job j1) needs 4 GPUs and no GPU was free"
+            " / It was first by run time; it needs 4 GPUs and no GPU was free",
+        ),
+        # Job 0 ends at 1 h, when job 1 takes all 4 GPUs. Job 2 fits the free GPU but runs for 5 h.
+        (
+            "easy",
+            EASY,
+            1,
+            {},
+            "It was first by submission; it needs 4 GPUs and 1 GPU was free, expected at day 1,"
+            " 01:00",
+        ),
+        (
+            "easy",
+            EASY,
+            2,
+            {},
+            "1 GPU was free, but its 5 h would have delayed job j1, which starts at day 1, 01:00"
+            " / It was first by submission; it needs 1 GPU and no GPU was free, expected at day 1,"
+            " 02:00",
+        ),
+        # Job 0 runs for 3 h; twice a job of 10 minutes takes all GPUs.
+        (
+            "srtf",
+            SRTF,
+            0,
+            {},
+            "2 times a shorter job arrived: job j1 (4 GPUs, 10 min left), job j2 (4 GPUs, 10 min"
+            " left)",
+        ),
+        (
+            "srtf",
+            [*SRTF[:2], (1001, 4, 700)],
+            2,
+            {},
+            "1 job with less time left held 4 GPUs; it needs 4 GPUs and no GPU was free",
+        ),
+        # 4 GPUs for 1000 s are 4000 GPU-s, beyond the first limit of 3250.
+        (
+            "las",
+            SRTF[:2],
+            0,
+            {},
+            "A job with less service went first (this one had 1.1 GPU-hours, in queue 2 of 3): job"
+            " j1 (queue 1)",
+        ),
+        (
+            "recorded",
+            [(0, 1, 60)],
+            0,
+            {"start_time_s": [7200.0]},
+            "The recording started it at day 1, 02:00",
+        ),
+        (
+            "rounds:every_s=300",
+            PAIR,
+            1,
+            {},
+            f"The policy made its next decision at day 1, 00:05:00, and none before / {FIRST}",
+        ),
+        ("partition", PAIR, 1, {"vc": ["<b>", "<b>"]}, FIRST.replace("It", "In <b>, it")),
+        # On one GPU the machine completes them at 8, 28, 68 and 148: two before job 2.
+        (
+            "asrpt",
+            [(0, 1, 8), (0, 1, 20), (0, 1, 40), (0, 1, 80)],
+            2,
+            {"cluster": "1x1:v100"},
+            "The simulated machine had not completed it: 0 to 2 jobs had less work left",
+        ),
+        # Jobs 1 and 2 want 4 and 2 of the 2 GPUs that job 0 leaves, job 1 first.
+        (
+            "greedy_elastic",
+            [(0, 2, 1000), (0, 4, 1000), (0, 2, 100)],
+            2,
+            {"perf": PowerLaw(), "min_gpus": [2, 4, 2], "max_gpus": [2, 4, 2]},
+            f"{GREEDY}: 1 job got 2 GPUs, 2 GPUs were left free / {GREEDY}:"
+            f" {NO_SIZE.replace('smallest size of 4', 'smallest size of 2')}",
+        ),
+        # At 50 s, between two ticks of 100 s, an elastic policy takes over.
+        *(
+            (
+                f"switch:at_s=50,then={then}(every_s=100,events={events})",
+                [(0, 4, 75), (10, 4, 100)],
+                1,
+                FIXED,
+                f"{FIRST} / {sizes if events == 'true' else NEXT}",
+            )
+            for then, sizes in (
+                ("greedy_elastic", f"{GREEDY}: {NO_SIZE}"),
+                (
+                    "mip_elastic",
+                    f"The sizes with the greatest sum of progress left it none: {NO_SIZE}",
+                ),
+            )
+            for events in ("false", "true")
+        ),
+    ],
+)
+def test_sentences(spec: str, jobs: Jobs, job: int, more: dict[str, Any], expected: str) -> None:
+    assert sentences(spec, jobs, job, **more) == expected
 
 
 def test_numbers_that_change_within_a_wait_are_written_from_least_to_greatest() -> None:
@@ -203,72 +336,6 @@ def test_spans_beyond_the_longest_are_summed_up() -> None:
         *(f"Queue {name} was ahead (6.7 min)." for name in "abcde"),
         "4 shorter spans had other reasons (27 min).",
     ]
-
-
-def test_fifo_with_first_fit_names_the_room() -> None:
-    # Job 2 takes the free GPU, so job 3 finds none.
-    assert sentences("fifo:backfill=first_fit", HEADED, 3) == (
-        "1 job was ahead by submission; it needs 1 GPU and no GPU was free"
-    )
-
-
-def test_sjf_counts_shorter_jobs() -> None:
-    # Of jobs 1 (3000 s), 2 (2000 s) and 3 (5000 s), which wait for job 0, job 3 is the last.
-    jobs = [(0, 4, 4000), (1, 4, 3000), (2, 4, 2000), (3, 4, 5000)]
-    assert sentences("sjf", jobs, 3).startswith(
-        "2 jobs were ahead by run time; the first (job j2) needs 4 GPUs and no GPU was free"
-    )
-
-
-def test_easy_names_the_job_that_would_have_been_delayed() -> None:
-    # Job 0 ends at 1 h, when job 1 takes all 4 GPUs. Job 2 fits the free GPU but runs for 5 h.
-    jobs = [(0, 3, 3600), (1, 4, 3600), (2, 1, 18_000)]
-    assert sentences("easy", jobs, 1).endswith(
-        "needs 4 GPUs and 1 GPU was free, expected at day 1, 01:00"
-    )
-    assert sentences("easy", jobs, 2).startswith(
-        "1 GPU was free, but its 5 h would have delayed job j1, which starts at day 1, 01:00"
-    )
-
-
-def test_srtf_names_the_jobs_that_came_first() -> None:
-    # Job 0 runs for 3 h; twice a job of 10 minutes takes all GPUs.
-    jobs = [(0, 4, 10_800), (1000, 4, 600), (5000, 4, 600)]
-    assert sentences("srtf", jobs, 0).startswith(
-        "2 times a shorter job arrived: job j1 (4 GPUs, 10 min left), job j2 (4 GPUs, 10 min left)"
-    )
-    assert sentences("srtf", [*jobs[:2], (1001, 4, 700)], 2).startswith(
-        "1 job with less time left held 4 GPUs; it needs 4 GPUs and no GPU was free"
-    )
-
-
-def test_las_names_queue_and_service() -> None:
-    # 4 GPUs for 1000 s are 4000 GPU-s, beyond the first limit of 3250.
-    jobs = [(0, 4, 10_800), (1000, 4, 600)]
-    assert sentences("las", jobs, 0).startswith(
-        "A job with less service went first (this one had 1.1 GPU-hours, in queue 2 of 3): job j1"
-        " (queue 1)"
-    )
-
-
-def test_recorded_names_the_recorded_start() -> None:
-    assert sentences("recorded", [(0, 1, 60)], 0, start_time_s=[7200.0]) == (
-        "The recording started it at day 1, 02:00"
-    )
-
-
-def test_rounds_name_the_next_round() -> None:
-    jobs = [(0, 4, 1200), (10, 4, 600)]
-    first, second = sentences("rounds:every_s=300", jobs, 1).split(" / ")
-    assert first == "The policy made its next decision at day 1, 00:05:00, and none before"
-    assert second == "It was first by submission; it needs 4 GPUs and no GPU was free"
-
-
-def test_a_partition_names_itself() -> None:
-    jobs = [(0, 4, 1200), (10, 4, 600)]
-    assert sentences("partition", jobs, 1, vc=["<b>", "<b>"]) == (
-        "In <b>, it was first by submission; it needs 4 GPUs and no GPU was free"
-    )
 
 
 def test_gavel_names_the_share() -> None:

@@ -625,6 +625,23 @@ def test_a_drag_is_widened_and_kept_within_the_run(
     assert zoom_window._clip(dragged, 10_000.0) == kept
 
 
+@pytest.mark.parametrize(
+    ("t0", "t1", "expected"),
+    [
+        ("0", "600", (0.0, 600.0)),
+        ("-1", "600", None),
+        ("600", "600", None),
+        ("0", "inf", None),
+        ("0", "nan", None),
+        ("", "600", None),
+    ],
+)
+def test_a_zoom_window_of_a_link_begins_at_0_or_later(
+    t0: str, t1: str, expected: tuple[float, float] | None
+) -> None:
+    assert state._parse_window(t0, t1) == expected
+
+
 def test_jobs_come_in_the_order_asked_for(visit: Open, tiny: Study, pool: FakePool) -> None:
     finish(pool, tiny)
     app = visit("compare", tiny)

@@ -35,7 +35,12 @@ def test_a_load_off_the_usual_range_has_one_of_its_own() -> None:
     made = Setting("trace.load", "Load", 9.0, 0.25, 2.0, 0.05)
     found = settings._fit_range(made)
     assert (found.low, found.high) == (4.5, 18.0)
-    assert settings._fit_range(Setting("trace.load", "Load", 1.0, 0.25, 2.0, 0.05)).step == 0.05
+    # 1 and 0.99 are 15 steps above the lower end, 1.03 is between two steps.
+    steps = [
+        settings._fit_range(Setting("trace.load", "Load", now, low, 2.0, 0.05)).step
+        for now, low in ((1.0, 0.25), (0.99, 0.24), (1.03, 0.25))
+    ]
+    assert steps == pytest.approx([0.05, 0.05, 0.01])
 
 
 def test_a_value_makes_a_scenario_with_the_same_colours_and_names() -> None:

@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ParameterError
-from trainyard.formatting import RunClock, change, duration, gpu_type, run_time
+from trainyard.formatting import (
+    MISSING,
+    RunClock,
+    change,
+    duration,
+    gpu_type,
+    run_time,
+    signed_duration,
+)
 
 EPOCH = "2023-12-31T18:00:00+08:00"
 
@@ -13,8 +23,11 @@ EPOCH = "2023-12-31T18:00:00+08:00"
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
+        (0, "0 s"),
+        (0.004, "0.004 s"),
         (0.25, "0.25 s"),
         (45, "45 s"),
+        (45.4, "45 s"),
         (89.4, "89 s"),
         (91, "1.5 min"),
         (27 * 60, "27 min"),
@@ -28,6 +41,9 @@ EPOCH = "2023-12-31T18:00:00+08:00"
         (3600, "1 h"),
         (86_400, "1 day"),
         (86_400 * 4000, "4,000 days"),
+        (3601, "60 min"),
+        (600, "10 min"),
+        (1e6, "11.6 days"),
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
@@ -72,6 +88,8 @@ def test_a_day_that_no_year_has_is_refused() -> None:
 
 def test_changes_have_a_real_minus_and_a_narrow_space() -> None:
     assert change(-0.47) == "−47\u202f%"
+    differences = [signed_duration(seconds) for seconds in (-90.0, 0.0, 45.0, math.nan)]
+    assert differences == ["−1.5 min", "+0 s", "+45 s", MISSING]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sim.params import Spec
 from trainyard.cli.arguments import add_reading, load_study
 from trainyard.cli.errors import CommandStoppedError, UsageError
 from trainyard.cli.sweep import align_columns, run_with_progress
-from trainyard.formatting import MISSING, duration, factor, plural, share, time
+from trainyard.formatting import MISSING, duration, factor, plural, share, signed_duration, time
 from trainyard.labs.backtests.figures import Measures
 from trainyard.labs.backtests.fit import MAX_RUNS
 from trainyard.labs.backtests.report import BacktestReport
@@ -189,7 +189,7 @@ def report_lines(report: BacktestReport) -> list[str]:
                 f"{row['kind']} {row['name']}",
                 f"{row['jobs']:,}",
                 time(row["recorded_s"]),
-                _signed_duration(row["bias_s"]),
+                signed_duration(row["bias_s"]),
                 time(row["error_s"]),
                 share(row["within"]),
             )
@@ -264,7 +264,7 @@ def _measure_cells(name: str, measures: Measures) -> tuple[str, ...]:
     return (
         name,
         f"{measures.jobs:,.0f}",
-        f"{_signed_duration(measures.bias_s)} ({_signed_percent(measures.bias)})",
+        f"{signed_duration(measures.bias_s)} ({_signed_percent(measures.bias)})",
         time(measures.error_s),
         time(measures.p90_s),
         share(measures.within),
@@ -272,13 +272,6 @@ def _measure_cells(name: str, measures: Measures) -> tuple[str, ...]:
         factor(measures.distance),
         share(measures.explained),
     )
-
-
-def _signed_duration(seconds: float) -> str:
-    """Return a duration with + or −; a dash if it is not finite."""
-    if not math.isfinite(seconds):
-        return MISSING
-    return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
 def _signed_percent(value: float) -> str:

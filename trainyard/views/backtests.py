@@ -138,7 +138,7 @@ def groups(report: BacktestReport, *, dark: bool) -> str:
     body = "".join(
         f'<tr><th scope="row">{text(_group(row["kind"], row["name"], report.unit))}</th>'
         f"<td>{row['jobs']:,}</td><td>{words.time(row['recorded_s'])}</td>"
-        f"<td>{signed_duration(row['bias_s'])}</td><td>{words.time(row['error_s'])}</td>"
+        f"<td>{words.signed_duration(row['bias_s'])}</td><td>{words.time(row['error_s'])}</td>"
         f"<td>{words.share(row['within'])}</td><td>{words.share(row['explained'])}</td></tr>"
         for row in frame.to_dict("records")
     )
@@ -164,7 +164,7 @@ def cells(one: Measures) -> tuple[str, ...]:
     """Return the cells of a table row as plain text, in the order of `_COLUMNS`."""
     return (
         f"{one.jobs:,.0f}",
-        f"{signed_duration(one.bias_s)} ({words.change(one.bias) or words.MISSING})",
+        f"{words.signed_duration(one.bias_s)} ({words.change(one.bias) or words.MISSING})",
         words.time(one.error_s),
         words.time(one.p90_s),
         words.share(one.within),
@@ -172,13 +172,6 @@ def cells(one: Measures) -> tuple[str, ...]:
         words.factor(one.distance),
         words.share(one.explained),
     )
-
-
-def signed_duration(seconds: float) -> str:
-    """Return a difference of times with + or −; a dash if it is not finite."""
-    if not math.isfinite(seconds):
-        return words.MISSING
-    return f"{'−' if seconds < 0 else '+'}{words.duration(abs(seconds))}"
 
 
 def _group(kind: str, name: str, unit: str) -> str:

@@ -456,6 +456,12 @@ def test_price_of_changes_in_slots() -> None:
     # With a pause of 100 s in the first slot it gains 0.133 in all.
     assert decide(jobs, 2, periods=2, gamma=1.0, change_cost=0.13, pause_s=100.0)[0] == [2]
     assert decide(jobs, 2, periods=2, gamma=1.0, change_cost=0.14, pause_s=100.0)[0] == [1]
+    # Done within two slots of 300 s at both sizes, on 1 unit after 500 s, on 2 after a pause of
+    # 100 s and 500 / 2^0.36 = 390 s: 490 s are sooner. Judged by one slot, 2 units would do (300 -
+    # 100) / 390 of the job in 300 s, as if it took 585 s.
+    sooner = Job(500, 0.36, held=1, sizes=(1, 2))
+    two_slots = {"periods": 2, "slot_s": 300.0, "gamma": 1.0, "slots_gap": 0.0}
+    assert decide([sooner], 2, pause_s=100.0, **two_slots)[0] == [2]
 
 
 def test_weights_and_whole_work_count_in_slots() -> None:
@@ -908,6 +914,19 @@ def test_exact_and_program_see_the_same_first_decision() -> None:
             notes[(notes["decision"] == 0) & (notes["name"] == "objective")]["value"].item()
         )
     assert first[1:] == [pytest.approx(first[0], rel=1e-6)] * 2
+
+
+@pytest.mark.parametrize("params", [{"periods": 1, "solver": "highs"}, {"periods": 2}])
+def test_the_gap_of_a_decision_is_the_largest_of_its_markets(
+    monkeypatch: pytest.MonkeyPatch, params: dict[str, Any]
+) -> None:
+    gaps, solved = iter((0.1, 0.3, 0.2)), mip.solve
+    monkeypatch.setattr(mip, "solve", lambda *given: solved(*given)._replace(gap=next(gaps)))
+    view = Instant(TOY)
+    now = turn(view, **params)
+    for _ in range(3):
+        now.choose(view.market(4))
+    assert now.notes["gap"] == 0.3
 
 
 class Broken:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.elastic.scaling import Market, Menu, SizeOptions
+from allocators.elastic.scaling import Choices, Market, Menu, SizeOptions
 from allocators.elastic.unit_placement import Range, admissible, gpus_by_node
 from allocators.placement import PLACEMENTS, TYPES, Placer
 from allocators.queue.fifo import Fifo
@@ -1005,6 +1005,13 @@ def test_what_no_whole_node_can_hold_is_hopeless(
     ]
     _, result = divide(rows, "2x4:a,1x1:a", always(units, 1), granularity=granularity, every_s=inf)
     assert result.jobs["outcome"].tolist() == [outcome, "completed"]
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 2), (2, 4, 8)])
+def test_two_sizes_are_a_choice(sizes: tuple[int, ...]) -> None:
+    choices = Choices(jobs=1)
+    choices.note_options([SizeOptions(0, sizes, (1.0,) * len(sizes), 0)])
+    assert bool(choices.remark("Dice", "rolled")) == (len(sizes) == 1)
 
 
 def test_the_cap_never_forbids_the_least() -> None:

@@ -32,7 +32,12 @@ def test_a_job_moves_to_where_it_needs_less() -> None:
 def test_a_job_stays_where_every_move_costs() -> None:
     # From (2, 2) with 160: (1, 2) 178.5, (2, 1) 162, (3, 2) 179.2, (2, 3) 172.7.
     assert min(need(1, 2), need(2, 1), need(3, 2), need(2, 3)) > need(2, 2)
-    assert sizes(run(AITurbo(), staffed([(0, 2, 2, 10)]))) == [(0, 0, 50, 2, 2, True)]
+    # It is looked at again at 20 and 40 s, and stays one predictable job.
+    result = run(AITurbo(interval_s=20.0), staffed([(0, 2, 2, 10)]))
+    assert sizes(result) == [(0, 0, 50, 2, 2, True)]
+    assert [remark.split(";")[0] for remark in result.remarks] == [
+        "aiturbo resized nothing: no other size needed less of the only predictable job"
+    ]
 
 
 def test_one_move_per_interval() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +29,8 @@ from allocators.parameter_server.scaling_rules import (
     servers_within,
     workers_within,
 )
+from allocators.placement import Placer
+from allocators.queue.fifo import Fifo
 from sim.cluster import Cluster
 from sim.contract import Allocator, Grant, ParameterError, Plan, Spec, View
 from sim.engine.faults import Faults
@@ -598,6 +600,32 @@ def test_without_shards_the_slowest_is_waited_for_and_interruptions_hit_the_job(
         )
         assert (result.jobs.loc[0, "evictions"] > 0) == evicted
         assert (result.jobs.loc[0, "relaunches"] > 0) != evicted
+
+
+def test_new_servers_without_room_for_a_worker_take_nothing() -> None:
+    # 24 cores; the job holds two workers of 4 and a server of 8. A second server takes the 8 that
+    # are free, so no third worker fits.
+    class Grows(Fifo):
+        def allocate(self, view: View, /) -> Plan:
+            for job, held in view.grants.items():
+                demand = view.demand(job)
+                servers = replace(demand.servers, replicas=2)
+                wanted = replace(demand, replicas=3, servers=servers)
+                found.append(
+                    (
+                        rebuild(view, held, wanted, (), beside=True),
+                        view.room.replicas_that_fit(0, servers),
+                    )
+                )
+            return super().allocate(view)
+
+    rebuild = Rebuild(Placer("fewest", "fastest", mix=False))
+    found = list[tuple[Grant | None, int]]()
+    two = toy(2000, submit_time_s=[0.0, 10.0])
+    Simulator(
+        two, Cluster.parse("1x0:cpu/24c/256g"), Grows(), Conditions(ParameterServer(rows=TOY))
+    ).run()
+    assert found == [(None, 1)]
 
 
 def test_a_job_that_must_not_be_changed_is_not() -> None:

@@ -37,51 +37,59 @@ def chart(
 ENDS_BEFORE = [(0, 3, 10), (1, 4, 5), (2, 1, 8), (3, 1, 3)]
 
 
-def test_what_ends_before_the_head_can_start_may_pass() -> None:
+TOO_LONG = [*ENDS_BEFORE[:2], (2, 1, 9), ENDS_BEFORE[3]]
+EXTRA = [(0, 2, 10), (1, 3, 5), (2, 1, 20), (3, 1, 20)]
+CHARTS: dict[str, tuple[str, list[tuple[float, int, float]], list[str]]] = {
     # Job 1 wants all 4 GPUs: it can start when job 0 ends, at 10 (shadow time), and leaves no GPU
     # extra. Job 2 would end at 2 + 8 = 10, so it passes. Job 3 has no room until 10; then job 1
     # goes first.
-    assert chart("easy", ENDS_BEFORE) == [
-        "##########",
-        " .........#####",
-        "  ########",
-        "   ............###",
-    ]
-
-
-def test_one_second_too_long_may_not() -> None:
+    "what ends before the head can start may pass": (
+        "easy",
+        ENDS_BEFORE,
+        ["##########", " .........#####", "  ########", "   ............###"],
+    ),
     # Job 2 would end at 2 + 9 = 11 and delay job 1; job 3 (3 + 3 = 6) passes both.
-    assert chart("easy", [*ENDS_BEFORE[:2], (2, 1, 9), ENDS_BEFORE[3]]) == [
-        "##########",
-        " .........#####",
-        "  .............#########",
-        "   ###",
-    ]
-
-
-EXTRA = [(0, 2, 10), (1, 3, 5), (2, 1, 20), (3, 1, 20)]
-
-
-def test_what_takes_only_extra_gpus_may_pass() -> None:
+    "one second too long may not": (
+        "easy",
+        TOO_LONG,
+        ["##########", " .........#####", "  .............#########", "   ###"],
+    ),
     # Job 1 wants 3 GPUs and can start at 10, when 4 are free: 1 is extra. Job 2 (1 GPU, until 22)
     # takes it. Job 3 would run until 23 and nothing is extra any more: it waits. At 10 jobs 2 and 1
     # hold 4; job 3 starts when job 1 ends, at 15.
-    assert chart("easy", EXTRA) == [
-        "##########",
-        " .........#####",
-        "  ####################",
-        "   ............####################",
-    ]
-
-
-def test_without_spare_gpus_a_job_passes_only_if_it_ends_before_the_head_starts() -> None:
+    "what takes only extra GPUs may pass": (
+        "easy",
+        EXTRA,
+        [
+            "##########",
+            " .........#####",
+            "  ####################",
+            "   ............####################",
+        ],
+    ),
     # Job 2 would hold a GPU at 10 that job 1 does not need, and waits nevertheless.
-    assert chart("easy:spare=no", EXTRA) == [
-        "##########",
-        " .........#####",
-        "  ........####################",
-        "   ............####################",
-    ]
+    "without spare GPUs a job passes only if it ends before the head starts": (
+        "easy:spare=no",
+        EXTRA,
+        [
+            "##########",
+            " .........#####",
+            "  ........####################",
+            "   ............####################",
+        ],
+    ),
+    # Job 2 is too long, job 3 would pass but is second behind the head.
+    "of depth 1 only the first behind the head passes": (
+        "easy:depth=1",
+        TOO_LONG,
+        ["##########", " .........#####", "  .............#########", "   ............###"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "jobs", "expected"), CHARTS.values(), ids=CHARTS)
+def test_charts(spec: str, jobs: list[tuple[float, int, float]], expected: list[str]) -> None:
+    assert chart(spec, jobs) == expected
 
 
 def test_all_that_end_at_the_shadow_time_count_as_extra() -> None:
@@ -123,16 +131,8 @@ def test_an_early_end_is_taken_into_account() -> None:
 
 
 def test_only_the_first_so_many_behind_the_head_are_looked_at() -> None:
-    # Job 2 is too long, job 3 would pass but is second behind the head.
-    jobs = [*ENDS_BEFORE[:2], (2, 1, 9), ENDS_BEFORE[3]]
-    assert chart("easy:depth=2", jobs) == chart("easy", jobs)
-    assert chart("easy:depth=1", jobs) == [
-        "##########",
-        " .........#####",
-        "  .............#########",
-        "   ............###",
-    ]
-    assert chart("easy:depth=0", jobs) == chart("fifo", jobs)
+    assert chart("easy:depth=2", TOO_LONG) == chart("easy", TOO_LONG)
+    assert chart("easy:depth=0", TOO_LONG) == chart("fifo", TOO_LONG)
 
 
 def test_time_limits_instead_of_estimators() -> None:
@@ -175,6 +175,9 @@ def test_priority_decides_who_is_the_head() -> None:
         "  ..##",
         "  ##",
     ]
+    assert [
+        rule and rule.key for rule in (Easy(order="priority").rule(), Easy(order="arrival").rule())
+    ] == [("priority",), ()]
 
 
 def test_the_head_is_reserved_on_the_type_where_it_starts_first() -> None:

@@ -369,6 +369,9 @@ def test_seconds_count_alike_for_every_gang() -> None:
     assert gantt(run(jobs, "1x2:a", thresholds=(4.0,), measure="s")) == lines(
         "####..####", " ...##"
     )
+    assert [
+        rule and rule.per_gpu for rule in (Las(measure="gpu_s").rule(), Las(measure="s").rule())
+    ] == [True, False]
 
 
 def test_a_job_moves_to_a_faster_type_when_that_saves_more_than_the_pause() -> None:

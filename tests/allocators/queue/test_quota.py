@@ -68,25 +68,34 @@ def starts(result: RunResult) -> list[float]:
 
 
 ROWS = [(0, 4, 100, "a"), (0, 4, 100, "a"), (10, 4, 100, "b"), (20, 2, 10, "a")]
+TWOS = [(0, 2, 100, "a"), (0, 2, 100, "a"), (0, 2, 100, "a")]
+SMALLER = [(0, 3, 100, "a"), (0, 2, 100, "a"), (0, 1, 50, "a")]
+THREES = [(0, 3, 100, "a"), (0, 3, 100, "a"), (0, 3, 100, "b"), (0, 3, 100, "b")]
 
 
-def test_a_hard_quota_is_never_exceeded() -> None:
-    # a may hold 4 of 8 GPUs; the last job would fit beside, and waits for its team.
-    hard = run(ROWS, "1x8:v100", table="a: 4; b: 4", borrow=False)
-    assert starts(hard) == [0, 100, 10, 200]
-
-
-def test_a_lent_quota_comes_back_when_jobs_end() -> None:
-    # Both jobs of a run at first. At 10 s b asks, and waits until 100 s; so does the last of a.
-    lent = run(ROWS, "1x8:v100", table="a: 4; b: 4")
-    assert starts(lent) == [0, 0, 100, 100]
-
-
-def test_a_maximum_bounds_what_is_borrowed() -> None:
-    rows = [(0, 2, 100, "a"), (0, 2, 100, "a"), (0, 2, 100, "a")]
-    assert starts(run(rows, "1x8:v100", table="a: 2 max 4; b: 6")) == [0, 0, 100]
-    group = run(rows, "1x8:v100", table="g: 2 max 4; a: 2 under g; b: 6")
-    assert starts(group) == [0, 0, 100]
+@pytest.mark.parametrize(
+    ("rows", "params", "expected"),
+    [
+        # a may hold 4 of 8 GPUs; the last job would fit beside, and waits for its team.
+        (ROWS, {"table": "a: 4; b: 4", "borrow": False}, [0, 100, 10, 200]),
+        # Lent: both jobs of a run at first. At 10 s b asks, and waits until 100 s; so does the last
+        # of a.
+        (ROWS, {"table": "a: 4; b: 4"}, [0, 0, 100, 100]),
+        # A maximum bounds what is borrowed, of a team and of a group.
+        (TWOS, {"table": "a: 2 max 4; b: 6"}, [0, 0, 100]),
+        (TWOS, {"table": "g: 2 max 4; a: 2 under g; b: 6"}, [0, 0, 100]),
+        # A smaller job may pass within its team.
+        (SMALLER, {"table": "a: 4; b: 4", "borrow": False}, [0, 100, 0]),
+        (SMALLER, {"table": "a: 4; b: 4", "borrow": False, "skip": False}, [0, 100, 100]),
+        # Each may borrow 4 of 8. a holds 3 / 4 of its share after its first job, b 0 / 4: b is
+        # next. Then 2 GPUs are left, too few for a third job of 3.
+        (THREES, {"table": "a: 0; b: 0"}, [0, 100, 0, 100]),
+    ],
+)
+def test_starts_under_quotas(
+    rows: list[tuple[float, int, float, str]], params: dict[str, Any], expected: list[float]
+) -> None:
+    assert starts(run(rows, "1x8:v100", **params)) == expected
 
 
 def test_weights_divide_what_is_left() -> None:
@@ -94,14 +103,6 @@ def test_weights_divide_what_is_left() -> None:
     result = run(rows, "1x8:v100", table="a: 0 weight 3; b: 0")
     first = [row[3] for row, start in zip(rows, starts(result), strict=True) if start == 0]
     assert (first.count("a"), first.count("b")) == (6, 2)
-
-
-def test_a_smaller_job_may_pass_within_its_team() -> None:
-    rows = [(0, 3, 100, "a"), (0, 2, 100, "a"), (0, 1, 50, "a")]
-    table = "a: 4; b: 4"
-    assert starts(run(rows, "1x8:v100", table=table, borrow=False)) == [0, 100, 0]
-    waits = run(rows, "1x8:v100", table=table, borrow=False, skip=False)
-    assert starts(waits) == [0, 100, 100]
 
 
 def test_what_can_never_start_is_refused() -> None:

@@ -155,50 +155,155 @@ def lines(*rows: str) -> str:
     return "\n".join(rows)
 
 
-def test_one_gpu_is_always_with_the_job_that_needs_least() -> None:
-    result = run([(0, 1, 8), (2, 1, 3), (3, 1, 1), (4, 1, 4)], "1x1:a")
+PREEMPTIBLE = [(0, 1, 10), (1, 1, 2), (1, 1, 12)]
+PASSING = [(0, 2, 10), (1, 4, 3), (2, 1, 5), (3, 1, 1)]
+FIRST_KEPT = {"preemptible": [0.0, 1.0, 1.0, 1.0]}
+SCHEDULES: dict[str, tuple[list[tuple[float, int, float]], str, dict[str, Any], list[str]]] = {
     # 2: job 1 needs 3, job 0 still 6.  3: job 2 needs 1, job 1 still 2.  4: job 2 is done; 2 < 4 <
     # 6, so jobs 1, 3, 0.
-    assert gantt(result) == lines(
-        "##........######",
-        "  #.##",
-        "   #",
-        "    ..####",
-    )
-
-
-def test_equal_remaining_time_stops_nobody() -> None:
-    result = run([(0, 1, 5), (1, 1, 4), (2, 1, 2)], "1x1:a")
+    "one GPU is always with the job that needs least": (
+        [(0, 1, 8), (2, 1, 3), (3, 1, 1), (4, 1, 4)],
+        "1x1:a",
+        {},
+        ["##........######", "  #.##", "   #", "    ..####"],
+    ),
     # 1: job 0 still needs 4, no more than job 1.  2: 3, more than job 2, which runs to 4.  Then 3 <
     # 4: job 0 before job 1.
-    assert gantt(result) == lines(
-        "##..###",
-        " ......####",
-        "  ##",
-    )
-
-
-def test_equals_stand_as_at_the_decision_before() -> None:
-    # 2: job 0 needs 4 more, as job 1, which waits for both GPUs since 1 and needed less then: when
-    # job 2 leaves its GPU at 2, job 1 goes first and job 0 is stopped.
-    jobs = [(0, 1, 6), (1, 2, 4), (0, 1, 2)]
-    assert gantt(run([jobs[0], jobs[2], jobs[1]], "1x2:a")) == lines("##....####", "##", " .####")
-    # Had it come at 2, job 0 would have been there before it.
-    jobs = [(0, 1, 6), (0, 1, 2), (2, 2, 4)]
-    assert gantt(run(jobs, "1x2:a")) == lines("######", "##", "  ....####")
-
-
-def test_size_is_time_or_gpu_time_or_gpus() -> None:
+    "equal remaining time stops no job": (
+        [(0, 1, 5), (1, 1, 4), (2, 1, 2)],
+        "1x1:a",
+        {},
+        ["##..###", " ......####", "  ##"],
+    ),
+    # 2: job 0 needs 4 more, as job 2, which waits for both GPUs since 1 and needed less then: when
+    # job 1 leaves its GPU at 2, job 2 goes first and job 0 is stopped.
+    "equals keep the order of the decision before": (
+        [(0, 1, 6), (0, 1, 2), (1, 2, 4)],
+        "1x2:a",
+        {},
+        ["##....####", "##", " .####"],
+    ),
+    # Job 2 comes at 2, where job 0 is before it.
+    "a newcomer goes behind its equals": (
+        [(0, 1, 6), (0, 1, 2), (2, 2, 4)],
+        "1x2:a",
+        {},
+        ["######", "##", "  ....####"],
+    ),
     # 2: job 0 needs 8 s on one GPU, job 1 5 s on two.
-    jobs = [(0, 1, 10), (2, 2, 5)]
-    assert gantt(run(jobs, "1x2:a")) == lines("##.....########", "  #####")
+    "size is time": (
+        [(0, 1, 10), (2, 2, 5)],
+        "1x2:a",
+        {},
+        ["##.....########", "  #####"],
+    ),
     # 8 < 10 GPU-s.
-    assert gantt(run(jobs, "1x2:a", size="gpu_time")) == lines("##########", "  ........#####")
-    # The fewest GPUs, then by submission: job 2 stops job 0 for its one GPU, job 3 nobody.
-    jobs = [(0, 2, 4), (1, 1, 9), (2, 1, 1), (3, 1, 1)]
-    assert gantt(run(jobs, "1x2:a", size="gpus")) == lines(
-        "#.........###", " #########", "  #", "   #"
-    )
+    "size is GPU time": (
+        [(0, 1, 10), (2, 2, 5)],
+        "1x2:a",
+        {"size": "gpu_time"},
+        ["##########", "  ........#####"],
+    ),
+    # The fewest GPUs, then by submission: job 2 stops job 0 for its one GPU, job 3 none.
+    "size is GPUs": (
+        [(0, 2, 4), (1, 1, 9), (2, 1, 1), (3, 1, 1)],
+        "1x2:a",
+        {"size": "gpus"},
+        ["#.........###", " #########", "  #", "   #"],
+    ),
+    "waiting jobs of equal length start by id": (
+        [(0, 1, 2), (1, 1, 3), (1, 1, 3)],
+        "1x1:a",
+        {},
+        ["##", " .###", " ....###"],
+    ),
+    # 2: jobs 0, 1, 2 still need 18, 8, 4; job 3 needs 2 GPUs for 5. Job 0 alone gives 1, with job 1
+    # it is 3: so job 0 is not needed after all and runs on. 6: job 2 leaves 1 GPU. Job 1 needs 8
+    # more seconds and one more GPU: job 0, which needs 14, goes.  7: job 3 is done, job 0 goes on.
+    "the worst go first, and no more than needed": (
+        [(0, 1, 20), (0, 2, 10), (0, 1, 6), (2, 2, 5)],
+        "1x4:a",
+        {},
+        ["######.##############", "##....########", "######", "  #####"],
+    ),
+    # 1: for job 1 all 4 GPUs of job 0 come free; job 2 takes 2 of them, job 3 finds 1.  4: job 1 is
+    # done, 2 are free: job 3.  10: job 0.
+    "what is left over goes to the next in order": (
+        [(0, 4, 20), (1, 1, 3), (1, 2, 5), (1, 2, 6)],
+        "1x4:a",
+        {},
+        ["#.........###################", " ###", " #####", " ...######"],
+    ),
+    # Job 0 may not be stopped, though job 1 needs less.
+    "a job that must not be stopped runs through": (
+        PREEMPTIBLE,
+        "1x1:a",
+        {"columns": {"preemptible": [0.0, 1.0, 1.0]}},
+        ["##########", " .........##", " ...........############"],
+    ),
+    # Here it may. 3: it still needs 9, less than job 2.
+    "a job that may be stopped is": (
+        PREEMPTIBLE,
+        "1x1:a",
+        {"columns": {"preemptible": [1.0, 1.0, 1.0]}},
+        ["#..#########", " ##", " ...........############"],
+    ),
+    # Job 1 wants all 4 GPUs, 2 of which job 0 holds to 10. Job 2 needs longer than job 1 and is
+    # behind it, job 3 before it.
+    "others pass a job for which no room can be made": (
+        PASSING,
+        "1x4:a",
+        {"columns": FIRST_KEPT},
+        ["##########", " .........###", "  #####", "   #"],
+    ),
+    "none passes without backfill": (
+        PASSING,
+        "1x4:a",
+        {"columns": FIRST_KEPT, "backfill": "none"},
+        ["##########", " .........###", "  ...........#####", "   #"],
+    ),
+    # Type b has half the speed of a, on which durations were measured.
+    # 2: job 1 has done 1 of 10 on b. Job 2 needs 9 there as well, not less: job 1 stays, although
+    # it will take 18 more seconds and job 2 would have 9 on a.
+    "jobs are compared as they would run on the same GPU": (
+        [(0, 1, 4), (0, 1, 10), (2, 1, 9)],
+        "1x1:a,1x1:b",
+        {"migrate": "never"},
+        ["####", "####################", "  ..#########"],
+    ),
+    # With 8 instead it is stopped, and continues at 4 on a, which job 0 leaves: 9 seconds.
+    "a shorter one on the same GPU stops it": (
+        [(0, 1, 4), (0, 1, 10), (2, 1, 8)],
+        "1x1:a,1x1:b",
+        {"migrate": "never"},
+        ["####", "##..#########", "  ################"],
+    ),
+    # 8: job 0 on a has done 8 of 24, job 1 on b 4 of 21: 16 < 17, so job 1 goes for job 2, though
+    # it began as the shorter of the two.
+    "a job that falls behind on a slow GPU is stopped first": (
+        [(0, 1, 24), (0, 1, 21), (8, 1, 1)],
+        "1x1:a,1x1:b",
+        {"columns": {"gpu_types_allowed": ["a", "b", "a|b"]}},
+        ["#" * 24, "#" * 8 + ".." + "#" * 34, " " * 8 + "##"],
+    ),
+    # 2: job 0 still needs 6, job 1 takes its place, and all 8 are to do again.  6: job 2 with 5
+    # goes before job 0 with 8.
+    "work that a stop destroys counts again": (
+        [(0, 1, 8), (2, 1, 4), (3, 1, 5)],
+        "1x1:a",
+        {"conditions": Conditions(overheads=Overheads(on_preempt="lose_all"))},
+        ["##.........########", "  ####", "   ...#####"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "cluster", "params", "expected"), SCHEDULES.values(), ids=SCHEDULES
+)
+def test_schedules(
+    jobs: list[tuple[float, int, float]], cluster: str, params: dict[str, Any], expected: list[str]
+) -> None:
+    assert gantt(run(jobs, cluster, **params)) == lines(*expected)
 
 
 def test_a_stopped_job_counts_the_restart_that_it_would_pay() -> None:
@@ -256,7 +361,8 @@ def test_a_job_moves_to_a_faster_type_when_the_gain_exceeds_the_pause() -> None:
     jobs = [(0, 1, 4), (0, 1, 10)]
     assert gantt(run(jobs, "1x1:a,1x1:b")) == lines("####", "############")
     assert gantt(run(jobs, "1x1:a,1x1:b", migrate="never")) == lines("####", "#" * 20)
-    for restart_s, finish_s in ((7.0, 19.0), (8.0, 20.0)):
+    # Moved: 4 s + the pause + 8 s. A pause of 9 s would make it 21 s.
+    for restart_s, finish_s in ((7.0, 19.0), (8.0, 20.0), (9.0, 20.0)):
         costs = Conditions(overheads=Overheads(restart_s=restart_s))
         assert run(jobs, "1x1:a,1x1:b", costs).jobs["finish_s"].tolist() == [4.0, finish_s]
 
@@ -276,95 +382,6 @@ def test_the_largest_gain_moves_first() -> None:
     result = run([(0, 1, 4), (0, 1, 10), (0, 1, 20)], "1x1:a,1x2:b")
     assert result.jobs["preemptions"].tolist() == [0, 0, 1]
     assert result.jobs["finish_s"].tolist() == [4.0, 20.0, 22.0]
-
-
-def test_waiting_jobs_of_equal_length_start_by_id() -> None:
-    result = run([(0, 1, 2), (1, 1, 3), (1, 1, 3)], "1x1:a")
-    assert gantt(result) == lines("##", " .###", " ....###")
-
-
-def test_the_worst_go_first_and_no_more_than_needed() -> None:
-    result = run([(0, 1, 20), (0, 2, 10), (0, 1, 6), (2, 2, 5)], "1x4:a")
-    # 2: jobs 0, 1, 2 still need 18, 8, 4; job 3 needs 2 GPUs for 5. Job 0 alone gives 1, with job 1
-    # it is 3: so job 0 is not needed after all and runs on. 6: job 2 leaves 1 GPU. Job 1 needs 8
-    # more seconds and one more GPU: job 0, which needs 14, goes.  7: job 3 is done, job 0 goes on.
-    assert gantt(result) == lines(
-        "######.##############",
-        "##....########",
-        "######",
-        "  #####",
-    )
-
-
-def test_what_is_left_over_goes_to_the_next_in_order() -> None:
-    result = run([(0, 4, 20), (1, 1, 3), (1, 2, 5), (1, 2, 6)], "1x4:a")
-    # 1: for job 1 all 4 GPUs of job 0 come free; job 2 takes 2 of them, job 3 finds 1.  4: job 1 is
-    # done, 2 are free: job 3.  10: job 0.
-    assert gantt(result) == lines(
-        "#.........###################",
-        " ###",
-        " #####",
-        " ...######",
-    )
-
-
-def test_a_job_that_must_not_be_stopped_runs_through() -> None:
-    jobs = [(0, 1, 10), (1, 1, 2), (1, 1, 12)]
-    # 3: of the two that run, job 2 needs more than job 3 and may go. Job 0, which may not, would
-    # have had less to do anyway in the second run.
-    assert gantt(run(jobs, "1x1:a", columns={"preemptible": [0.0, 1.0, 1.0]})) == lines(
-        "##########", " .........##", " ...........############"
-    )
-    assert gantt(run(jobs, "1x1:a", columns={"preemptible": [1.0, 1.0, 1.0]})) == lines(
-        "#..#########", " ##", " ...........############"
-    )
-
-
-def test_head_says_whether_others_may_pass_a_job_for_which_no_room_can_be_made() -> None:
-    jobs = [(0, 2, 10), (1, 4, 3), (2, 1, 5), (3, 1, 1)]
-    keep = {"preemptible": [0.0, 1.0, 1.0, 1.0]}
-    # Job 1 wants all 4 GPUs, 2 of which job 0 holds to 10. Job 2 needs longer than job 1 and stands
-    # behind it, job 3 before it.
-    assert gantt(run(jobs, "1x4:a", columns=keep)) == lines(
-        "##########",
-        " .........###",
-        "  #####",
-        "   #",
-    )
-    assert gantt(run(jobs, "1x4:a", columns=keep, backfill="none")) == lines(
-        "##########",
-        " .........###",
-        "  ...........#####",
-        "   #",
-    )
-
-
-def test_jobs_are_compared_as_they_would_run_on_the_same_gpu() -> None:
-    # Type b has half the speed of a, on which durations were measured.
-    # 2: job 1 has done 1 of 10 on b. Job 2 needs 9 there as well, not less: job 1 stays, although
-    # it will take 18 more seconds and job 2 would have 9 on a.
-    assert gantt(run([(0, 1, 4), (0, 1, 10), (2, 1, 9)], "1x1:a,1x1:b", migrate="never")) == lines(
-        "####",
-        "####################",
-        "  ..#########",
-    )
-    # With 8 instead it is stopped, and continues at 4 on a, which job 0 leaves: 9 seconds.
-    assert gantt(run([(0, 1, 4), (0, 1, 10), (2, 1, 8)], "1x1:a,1x1:b", migrate="never")) == lines(
-        "####",
-        "##..#########",
-        "  ################",
-    )
-
-
-def test_who_falls_behind_on_a_slow_gpu_is_stopped_first() -> None:
-    # 8: job 0 on a has done 8 of 24, job 1 on b 4 of 21: 16 < 17, so job 1 goes for job 2, though
-    # it began as the shorter of the two.
-    result = run(
-        [(0, 1, 24), (0, 1, 21), (8, 1, 1)],
-        "1x1:a,1x1:b",
-        columns={"gpu_types_allowed": ["a", "b", "a|b"]},
-    )
-    assert gantt(result) == lines("#" * 24, "#" * 8 + ".." + "#" * 34, " " * 8 + "##")
 
 
 def test_only_jobs_on_admitted_types_are_stopped() -> None:
@@ -398,17 +415,6 @@ def test_a_job_that_outlives_its_believed_size_is_asked_anew_without_any_event()
     # Job 1, believed to need 3, has 6 in all after 3, so 3 more: less than the 3.98 of job 0. After
     # 6 it has 12 in all: job 0.
     assert abs(result.segments.iloc[1]["t1"] - (10 + 3 / 64)) < 0.05
-
-
-def test_work_that_a_stop_destroys_counts_again() -> None:
-    result = run(
-        [(0, 1, 8), (2, 1, 4), (3, 1, 5)],
-        "1x1:a",
-        Conditions(overheads=Overheads(on_preempt="lose_all")),
-    )
-    # 2: job 0 still needs 6, job 1 takes its place, and all 8 are to do again.  6: job 2 with 5
-    # goes before job 0 with 8.
-    assert gantt(result) == lines("##.........########", "  ####", "   ...#####")
 
 
 def test_a_job_that_has_lost_its_work_stands_before_those_that_need_as_much() -> None:

@@ -322,12 +322,17 @@ def test_switch_by_hand() -> None:
     # One node of 4. FIFO: job 1 (4 GPUs) blocks jobs 2 and 3 behind it. At 5 EASY takes over: job 0
     # ends at 10, so job 3 (until 5 + 3) passes, job 2 (until 14) does not.
     trace = trace_of([(0, 3, 10), (1, 4, 5), (2, 1, 9), (3, 1, 3)])
-    assert gantt(run("switch:at_s=5", trace, Cluster.parse("1x4:v100"))).splitlines() == [
+    result = run("switch:at_s=5", trace, Cluster.parse("1x4:v100"))
+    assert gantt(result).splitlines() == [
         "##########",
         " .........#####",
         "  .............#########",
         "   ..###",
     ]
+    assert result.remarks == ()
+    # The last decision is at 15, when job 2 starts.
+    never = run("switch:at_s=50", trace, Cluster.parse("1x4:v100")).remarks
+    assert never[0].startswith("switch never changed: nothing was left to decide at 50 s")
 
 
 def test_at_the_instant_itself_the_second_decides() -> None:

@@ -13,6 +13,7 @@ import yaml
 from allocators import make
 from allocators.quotas import QuotaRequest, fair_shares
 from allocators.sites.kai.queues import QueueSpec, ResourceQuota, read_queues
+from allocators.sites.kai.tree import QueueTree, Work
 from allocators.sites.kai.usage import UsageWindow
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
@@ -310,6 +311,22 @@ def test_a_queue_is_above_its_share_only_in_all_resources(
     rows = [(0, 2, 100, "a", 0), (0, 2, 10, "b", 0), (5, 2, 20, "a", 0), (5, 2, 20, "b", 0)]
     result, _ = run(rows, cluster, a, b, columns={"cpus": 4, "mem_gb": 4})
     assert {job: t0 for job, t0, _ in stints(result)} == {0: 0, 1: 0, first: 10, 5 - first: 30}
+
+
+@pytest.mark.parametrize(
+    ("held", "other_held", "expected"),
+    [(4.0, 5.0, False), (4.0, 6.0, False), (4.0, 7.0, True), (2.0, 0.0, True)],
+)
+def test_a_reclaim_must_leave_the_ratio_of_its_queue_below_the_other(
+    held: float, other_held: float, expected: bool
+) -> None:
+    # Both have a share of 4. With the job of 2 GPUs a holds 6 / 4 = 1.5 of its share, and b 1.25,
+    # 1.5 or 1.75 of its own. With 4 / 4 a is not above its share.
+    tree = QueueTree((QueueSpec("a"), QueueSpec("b")), (0,))
+    a, b = tree.leaves()
+    a.fair, b.fair, a.allocated, b.allocated = [4.0], [4.0], [held], [other_held]
+    job, victim = (Work(leaf, (2.0,), 0.0, 2, False) for leaf in (a, b))
+    assert tree.is_balanced(job, [victim]) == expected
 
 
 def test_jobs_without_a_queue_are_in_one_without_quota() -> None:

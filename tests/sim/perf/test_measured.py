@@ -138,7 +138,9 @@ def test_cleaned_tables_are_monotone_and_keep_zeros_and_gaps(name: str) -> None:
 
 def test_a_profile_survives_writing_and_reading() -> None:
     raw = built_in("simulation")
-    again = read_profile(raw.to_frame().to_csv(index=False).encode(), "again")
+    frame = raw.to_frame()
+    again = read_profile(frame.to_csv(index=False).encode(), "again")
+    assert ((frame["placement"] == "single") == (frame["scale_factor"] == 1)).all()
     assert repr(again.rows) == repr(raw.rows)
     assert again.models == raw.models
 

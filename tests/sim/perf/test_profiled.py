@@ -20,7 +20,7 @@ from sim.engine.simulator import Simulator
 from sim.errors import ContractError, ParameterError
 from sim.grants import Gang, Grant, Part, Shape
 from sim.perf.copy_cost import FREE
-from sim.perf.lookup import missing_combinations, used_types
+from sim.perf.lookup import Combination, Finder, missing_combinations, used_types
 from sim.perf.measured import Key, Measured, ProfileTable, built_in, read_profile
 from sim.perf.profiled import Profiled
 from sim.trace import Trace
@@ -179,6 +179,11 @@ def test_small_copies_run_at_any_measured_size() -> None:
     assert model.rates(
         np.array([0, 2]), [Shape((2, 0, 0)), Shape((3, 0, 0)), Shape((0, 1, 0))]
     ).tolist() == [[0, 0, LM_P100[1]], [LM_V100[2], 0, LM_P100[1]]]
+    # A stand-in does not replace the number of GPUs of a copy: 3 were not measured.
+    relative = Profiled(small_copies=True, stand_in="relative", **FREE).bind(LM, CLUSTER)
+    assert relative.rates(np.array([2]), [Shape((2, 0, 0)), Shape((3, 0, 0))]).tolist() == [
+        [LM_V100[2], 0]
+    ]
     with pytest.raises(ContractError, match="job 0 asked for 1 GPUs and cannot run on 2"):
         model.rate(0, on(0, 2), 0, 0)
     assert model.limits().min_gpus[2] == 4
@@ -304,6 +309,26 @@ def test_stand_ins_by_hand() -> None:
     )
     with pytest.raises(ParameterError, match=r"1 of 6 GPU jobs; the first is job j0"):
         Profiled(stand_in="relative").bind(GAPS, CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpu_type", "assumed"),
+    [
+        (Combination("LM", 5.0, 1), "v100", ()),
+        (Combination("LM", 7.0, 1), "v100", ("batch",)),
+        # The stand-in of a model has a batch size of its own.
+        (Combination("bert", 7.0, 1), "v100", ("model",)),
+        (Combination("LM", 5.0, 1), "a100", ("gpu_type",)),
+        (Combination("ResNet-50", 64.0, 16), "v100", ("gpus",)),
+    ],
+)
+def test_what_a_stand_in_assumes(
+    wanted: Combination, gpu_type: str, assumed: tuple[str, ...]
+) -> None:
+    assert (
+        Finder(built_in("simulation"), "ResNet-50", "v100", {}).find(wanted, gpu_type).assumed
+        == assumed
+    )
 
 
 def test_types_that_were_not_measured_go_by_their_relative_speed() -> None:

@@ -76,6 +76,10 @@ def test_copies_of_a_forked_job_add_up() -> None:
     dear = Rigid(efficiency=0.5, consolidate_s=9.0, round_s=90.0)
     assert model(dear).rate(0, both, 0, 0).work_per_s == pytest.approx(2.5 * 0.5 * 0.9)
     assert model(dear).rate(0, on(0, 1), 0, 0) == Rate(0.5)
+    assert [
+        "cost nothing to join" in Rigid(efficiency=share, consolidate_s=wait_s).price()
+        for share, wait_s in ((1.0, 0.0), (1.0, 5.0), (0.9, 0.0))
+    ] == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ import trainyard.cli.replay
 import trainyard.labs.replays.reading
 from tests.trainyard.labs.replays.replay_cases import BOUNDED, SMALL, write
 from trainyard.cli.main import main
-from trainyard.cli.replay import three_digits
+from trainyard.cli.replay import _unclaimed_points, three_digits
 from trainyard.labs.replays.report import ROW_KEYS, Remark, ReplayReport
 from trainyard.labs.replays.run import ReplayRun
 
@@ -202,6 +203,11 @@ def test_a_broken_file_and_a_failing_cell_are_one_sentence(call: Call, tmp_path:
     code, out, err = call("broken")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("broken.toml: ")
+
+
+def test_points_with_a_claim_are_listed_once() -> None:
+    rows = [SimpleNamespace(claim=SimpleNamespace(text=text)) for text in ("at 4", "at 8")]
+    assert _unclaimed_points(SimpleNamespace(rows=rows[:1], points=rows)) == rows[1:]
 
 
 def test_figures_have_three_digits_and_no_exponent() -> None:

@@ -885,7 +885,7 @@ def test_bar_only_on_a_terminal() -> None:
         stream = Terminal(tty)
         clock = iter((10.0, 10.125, 10.25))
         with Bar("fifo", stream, clock.__next__) as bar:  # type: ignore[arg-type]
-            for done in (30, 31, 60):
+            for done in (30, 31, 96):
                 bar(Progress(done, 120, 7200.0, 9000.0))
         assert ("fifo [########......................]  25 %, 2 h simulated" in stream.text) == tty
         assert stream.text.count("fifo") == 2 * tty
@@ -1120,6 +1120,10 @@ def test_what_is_assumed_stands_beside_the_table(call: Call) -> None:
     _, out, _ = call(*one)
     restart = "A stopped or resized job takes 60 s to come back from its checkpoint."
     assert out.splitlines()[-1] == f"Performance model: Power law. {restart}"
+    # One policy has a headline where the load is too high, else none.
+    assert "No policy can be judged here" in out
+    _, out, _ = call(*one, "--set", "trace.load=0.001")
+    assert "srtf alone" not in out
     _, out, _ = call(*one, "--allocator", "greedy_elastic")
     resized = (
         "2 of 2 GPU jobs are assumed to be resizable, from 0.25 to 4 times the GPUs they asked for,"

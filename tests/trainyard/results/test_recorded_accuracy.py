@@ -9,9 +9,9 @@ import pytest
 from sim.cluster import Change, Cluster
 from sim.result import RunResult
 from sim.trace import Trace
-from trainyard.formatting import duration
 from trainyard.results.compare import Outcome
 from trainyard.results.recorded_accuracy import (
+    Explained,
     no_trust_reason,
     recorded_overflow,
     share_waiting_for_gpus,
@@ -100,23 +100,21 @@ def test_no_overflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("recorded_s", "simulated_s", "median_s", "holds"),
     [
-        (0.0, "0 s"),
-        (0.004, "0.004 s"),
-        (0.25, "0.25 s"),
-        (45.4, "45 s"),
-        (60.0, "1 min"),
-        (3600.0, "1 h"),
-        (3601.0, "60 min"),
-        (600.0, "10 min"),
-        (5400.0, "1.5 h"),
-        (86_400.0, "1 day"),
-        (1e6, "11.6 days"),
+        # 20 % of an hour are 720 s.
+        (3600.0, 4320.0, 720.0, True),
+        (3600.0, 2879.0, 0.0, False),
+        (3600.0, 3600.0, 721.0, False),
+        # A minute is more than 20 % of 100 s.
+        (100.0, 160.0, 60.0, True),
+        (100.0, 161.0, 0.0, False),
     ],
 )
-def test_durations_in_words(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_a_recording_is_explained_if_both_errors_are_small(
+    recorded_s: float, simulated_s: float, median_s: float, holds: bool
+) -> None:
+    assert Explained("FIFO", simulated_s, recorded_s, median_s).holds == holds
 
 
 def as_run(submit: list[float], start: list[float], run: list[float], gpus: list[int]) -> Trace:

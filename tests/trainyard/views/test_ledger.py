@@ -108,6 +108,11 @@ def test_rows_are_sorted_by_a_column_and_those_without_figures_stay_last() -> No
     assert order((0, False)) == ["b", "a", "none", "c"]
     assert order((-1, True)) == ["a", "b", "c", "none"]
     assert order((-1, False)) == ["none", "c", "b", "a"]
+    # The titles are no column of figures.
+    assert [
+        LedgerView(data.columns, data.rows, sort=sort).to_json()["columns"][0].get("sorted")
+        for sort in ((0, True), (0, False), (-1, True))
+    ] == ["up", "down", None]
 
 
 def test_names_from_outside_are_cut_and_made_visible() -> None:
