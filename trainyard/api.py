@@ -401,7 +401,8 @@ class Comparison:
         Parameters
         ----------
         name : str
-            One of `names`, e.g. ``"queue"``, ``"gpus"`` or ``"jct_cdf"``.
+            One of `names`, e.g. ``"queue"`` or ``"jct_cdf"``, or a metric of `table`, e.g.
+            ``"wait_max_s"``: one bar per policy.
 
         Raises
         ------

@@ -261,26 +261,15 @@ _TIMES: Final = (
         short="average wait",
         target="the average wait is at most",
     ),
-    _Detail(
-        "wait_p50_s",
-        "Median wait",
-        "s",
-        "Median of JCT minus the time of holding GPUs.",
-        of_jobs=PerJob(lambda jobs: jobs.wait_s, 50),
-    ),
-    _Detail(
-        "wait_p95_s",
-        "P95 wait",
-        "s",
-        "P95 of JCT minus the time of holding GPUs.",
-        of_jobs=PerJob(lambda jobs: jobs.wait_s, 95),
-    ),
-    _Detail(
-        "wait_p99_s",
-        "P99 wait",
-        "s",
-        "P99 of JCT minus the time of holding GPUs.",
-        of_jobs=PerJob(lambda jobs: jobs.wait_s, 99),
+    *(
+        _Detail(
+            f"wait_p{percentile}_s",
+            f"{word} wait",
+            "s",
+            f"{word} of JCT minus the time of holding GPUs.",
+            of_jobs=PerJob(lambda jobs: jobs.wait_s, percentile),
+        )
+        for percentile, word in ((50, "Median"), (95, "P95"), (99, "P99"))
     ),
 )
 _RUN_TIMES: Final = (
@@ -578,11 +567,7 @@ _TIMING: Final = (
         "Time per decision",
         "ms",
         "Measured time of a call of the policy, mean.",
-        compute=lambda run: (
-            1000.0 * run.result.timing.allocate_s / len(run.result.decisions)
-            if len(run.result.decisions)
-            else nan
-        ),
+        compute=lambda run: ratio(1000.0 * run.result.timing.allocate_s, len(run.result.decisions)),
         is_column=False,
     ),
     _Detail(
@@ -655,17 +640,7 @@ def _by_name(*families: tuple[Metric, ...]) -> dict[str, Metric]:
 
 
 METRICS: Final[Mapping[str, Metric]] = _by_name(
-    _OUTCOMES,
-    _TIMES,
-    _RUN_TIMES,
-    _USE,
-    _COSTS,
-    _HELD,
-    _USED,
-    _HOURS,
-    _EVENTS,
-    _TIMING,
-    _MAXIMA,
+    _OUTCOMES, _TIMES, _RUN_TIMES, _USE, _COSTS, _HELD, _USED, _HOURS, _EVENTS, _TIMING, _MAXIMA
 )
 """Name -> metric, in the order of a summary."""
 COLUMNS: Final[Mapping[str, Metric]] = {

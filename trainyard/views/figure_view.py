@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from sim.metrics.registry import Metric
 from trainyard.views.charts.theme import darken_figure, enlarge_figure
 
 _LARGE: Final = 1.35
@@ -47,6 +48,11 @@ class FigureView:
     def _darkened(self) -> Any:
         """The figure in dark theme colors."""
         return darken_figure(self.figure)
+
+
+def title_with_unit(metric: Metric) -> str:
+    """Return the title of a metric with its unit, for the head of a column."""
+    return f"{metric.title}{f' ({metric.unit})' if metric.unit not in ('', '1') else ''}"
 
 
 def stack_frames(frames: Mapping[str, pd.DataFrame], columns: Mapping[str, str]) -> pd.DataFrame:

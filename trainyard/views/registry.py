@@ -8,10 +8,11 @@ from functools import partial
 from typing import Final
 
 from sim.errors import ParameterError
+from trainyard.formatting import BY_UNIT
 from trainyard.results.detail_data import has_several_types
-from trainyard.views import gpu_types, jobs, over_time, resources, tenants
+from trainyard.views import charts, gpu_types, jobs, ledger, over_time, resources, tenants
 from trainyard.views.compared_runs import ComparedRuns
-from trainyard.views.figure_view import FigureView
+from trainyard.views.figure_view import FigureView, title_with_unit
 
 Views = Iterator[FigureView | None]
 
@@ -23,9 +24,11 @@ def _yield_view(make: Callable[[ComparedRuns], FigureView | None], compared: Com
 
 def _winners(compared: ComparedRuns) -> Views:
     """Yield the figure of faster and slower jobs of each drawn policy, if any job changed."""
-    for title, change in compared.report.changes.items():
-        if title in compared.drawn and len(change.histogram):
-            yield jobs.winners(compared, title)
+    yield from (
+        jobs.winners(compared, title)
+        for title, change in compared.report.changes.items()
+        if title in compared.drawn and len(change.histogram)
+    )
 
 
 def _groups(compared: ComparedRuns) -> Views:
@@ -47,9 +50,11 @@ def _resources(compared: ComparedRuns) -> Views:
 
 def _predictions(compared: ComparedRuns) -> Views:
     """Yield the figure of run-time estimates of each drawn policy that made some."""
-    for title in compared.details.diagnostics.points:
-        if title in compared.drawn:
-            yield jobs.predictions(compared, title)
+    yield from (
+        jobs.predictions(compared, title)
+        for title in compared.details.diagnostics.points
+        if title in compared.drawn
+    )
 
 
 def _tenants(compared: ComparedRuns) -> Views:
@@ -62,21 +67,41 @@ def _tenants(compared: ComparedRuns) -> Views:
                 yield replace(view, note=f"{view.note} {teams.assumed}")
 
 
-def _types(*makers: Callable[[ComparedRuns], FigureView | None]) -> Callable[[ComparedRuns], Views]:
-    """Return a function that yields the figures, or nothing with a single GPU type."""
-
-    def make(compared: ComparedRuns) -> Views:
-        """Yield the figure of each maker if the runs have several GPU types."""
-        if has_several_types(compared.runs):
-            yield from (maker(compared) for maker in makers)
-
-    return make
+def _types(make: Callable[[ComparedRuns], FigureView | None], compared: ComparedRuns) -> Views:
+    """Yield the one figure of a kind; nothing with a single GPU type."""
+    if has_several_types(compared.runs):
+        yield make(compared)
 
 
 def _type_shares(compared: ComparedRuns) -> Views:
     """Yield the shares of GPU types of each drawn policy; nothing with a single type."""
     if has_several_types(compared.runs):
         yield from (gpu_types.type_shares(compared, title) for title in compared.drawn)
+
+
+def metric_bars(compared: ComparedRuns, name: str) -> FigureView | None:
+    """Return the figure of a metric, one bar per policy; None if no policy has a value.
+
+    Parameters
+    ----------
+    compared : ComparedRuns
+        The runs.
+    name : str
+        Key of `sim.metrics.registry.COLUMNS`.
+    """
+    table = compared.report.table
+    values = table[table["metric"] == name].set_index("label")["value"]
+    if not values.notna().any():
+        return None
+    metric = ledger.ALL[name]
+    each = "; ".join(f"{title} {BY_UNIT[metric.unit](value)}" for title, value in values.items())
+    return FigureView(
+        name,
+        charts.metric_bars(values, compared.style, metric.unit, metric.title),
+        f"{metric.title}, by policy: {each}.",
+        lambda: values.rename_axis("Policy").rename(title_with_unit(metric)).reset_index(),
+        metric.help,
+    )
 
 
 OF_METRICS: Final[Mapping[str, Callable[[ComparedRuns], FigureView | None]]] = {
@@ -95,10 +120,10 @@ VIEWS: Final[Mapping[str, Callable[[ComparedRuns], Views]]] = {
     "resources": _resources,
     "tenants": _tenants,
     "predictions": _predictions,
-    "type-use": _types(gpu_types.type_use),
-    "type-cost": _types(gpu_types.type_cost),
+    "type-use": partial(_types, gpu_types.type_use),
+    "type-cost": partial(_types, gpu_types.type_cost),
     "type-shares": _type_shares,
-    "type-fairness": _types(gpu_types.type_fairness),
+    "type-fairness": partial(_types, gpu_types.type_fairness),
 }
 """Kind of figure -> its views, in the order of a report; those of a kind with several are numbered
 or named after it, e.g. "winners-1" and "groups-user". None = there is nothing to see.
@@ -118,7 +143,7 @@ def views(compared: ComparedRuns, kind: str = "") -> list[FigureView]:
 
 
 def view(compared: ComparedRuns, name: str) -> FigureView:
-    """Return the figure with this name, or the first of this kind.
+    """Return the figure with this name, the first of this kind, or the bars of this metric.
 
     Raises
     ------
@@ -126,8 +151,8 @@ def view(compared: ComparedRuns, name: str) -> FigureView:
         If there is none of that name, or a stored result was deleted.
     """
     kind = max((kind for kind in VIEWS if f"{name}-".startswith(f"{kind}-")), key=len, default="")
-    for one in views(compared, kind) if kind else ():
-        if name in (kind, one.name):
+    for one in views(compared, kind) if kind else [metric_bars(compared, name)]:
+        if one is not None and name in (kind, one.name):
             return one
     there = ", ".join(one.name for one in views(compared))
     raise ParameterError(f"There is no figure '{name}' here. There are {there}.")

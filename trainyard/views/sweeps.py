@@ -15,7 +15,7 @@ from trainyard.sweeps.axes import row_name
 from trainyard.sweeps.plan import PolicyAnswer
 from trainyard.views import charts
 from trainyard.views.charts.theme import Style
-from trainyard.views.figure_view import FigureView
+from trainyard.views.figure_view import FigureView, title_with_unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ def sweep_table(
     columns = {
         "point": "Point",
         "policy": "Policy",
-        "value": f"Change of {amount.title} (share)" if change else _with_unit(metric),
+        "value": f"Change of {amount.title} (share)" if change else title_with_unit(amount),
         "low": "Low",
         "high": "High",
         "completed": "Jobs completed (share)",
@@ -200,12 +200,6 @@ def _amount(metric: str, *, change: bool = False) -> charts.Amount:
     return charts.Amount(about.title, about.unit, change)
 
 
-def _with_unit(metric: str) -> str:
-    """Return the title of a metric with its unit."""
-    about = COLUMNS[metric]
-    return f"{about.title}{f' ({about.unit})' if about.unit not in ('', '1') else ''}"
-
-
 def _target(question: SizeQuestion) -> charts.SweepTarget:
     """Return the target of a search."""
     return charts.SweepTarget(_amount(question.metric), question.limit, question.lower)
@@ -219,7 +213,7 @@ def _readings(question: SizeQuestion, readings: pd.DataFrame) -> pd.DataFrame:
         "size": names[0],
         "second": names[-1],
         "usd_per_h": "USD per hour",
-        "value": _with_unit(question.metric),
+        "value": title_with_unit(COLUMNS[question.metric]),
         "low": "Lowest",
         "high": "Highest",
         "completed": "Jobs completed (share)",

@@ -37,69 +37,67 @@ def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[float, ...]]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_summary_of_five_jobs_worked_out_by_hand() -> None:
-    found = metrics.summary(five(), trace_of(FIVE), cluster_of())
-    counts = (
-        "jobs",
-        "completed",
-        "failed",
-        "refused",
-        "impossible",
-        "unfinished",
-        "preemptions",
-        "evictions",
-        "decisions",
-    )
-    assert [found[name] for name in counts] == [5, 3, 0, 0, 1, 1, 1, 1, 2]
-    # JCT 100, 260 - 10 = 250, 210 - 20 = 190: mean 540 / 3; sorted 100, 190, 250: p95 at place 1.9
-    # = 190 + 0.9 x 60.
-    assert [found[f"jct_{what}_s"] for what in ("mean", "p50", "p95")] == pytest.approx(
-        [180, 190, 244]
-    )
-    assert found["jct_p99_s"] == pytest.approx(190 + 0.98 * 60)
+# Metric -> its value for `FIVE`, worked out by hand.
+OF_FIVE = {
+    "jobs": 5,
+    "completed": 3,
+    "failed": 0,
+    "refused": 0,
+    "impossible": 1,
+    "unfinished": 1,
+    "preemptions": 1,
+    "evictions": 1,
+    "decisions": 2,
+    # JCT 100, 260 - 10 = 250, 210 - 20 = 190: sorted 100, 190, 250, p95 at place 1.9.
+    "jct_mean_s": 540 / 3,
+    "jct_p50_s": 190,
+    "jct_p95_s": 190 + 0.9 * 60,
+    "jct_p99_s": 190 + 0.98 * 60,
     # First start - submit: 0, 90, 0.
-    assert [found[f"queue_{what}_s"] for what in ("mean", "p50", "p95")] == pytest.approx(
-        [30, 0, 81]
-    )
+    "queue_mean_s": 30,
+    "queue_p50_s": 0,
+    "queue_p95_s": 81,
     # JCT - held: 100 - 100, 250 - (50 + 60), 190 - (60 + 60).
-    assert [found[f"wait_{what}_s"] for what in ("mean", "p50", "p95")] == pytest.approx(
-        [70, 70, 133]
-    )
-    assert found["makespan_s"] == 260
+    "wait_mean_s": 70,
+    "wait_p50_s": 70,
+    "wait_p95_s": 133,
+    "makespan_s": 260,
     # Asked for 60, 120, 180 s; held 100, 50 + 60, 60 + 60 s.
-    assert found["efficiency"] == pytest.approx(360 / 330)
-    assert found["refused_share"] == 0
-    assert found["lost_work"] == 10
-    assert found["decision_ms_mean"] == pytest.approx(2.0)  # 4 ms in 2 decisions
-    assert (found["decision_ms_max"], found["cpu_s"], found["wall_s"], found["peak_rss_mb"]) == (
-        3.0,
-        0.5,
-        0.6,
-        99.0,
-    )
-    assert found["reason"] == "the rest can never start"
-
-
-def test_utilisation_of_five_jobs_worked_out_by_hand() -> None:
-    found = metrics.summary(five(), trace_of(FIVE), cluster_of())
-    assert (found["utilisation_from_s"], found["utilisation_to_s"]) == (0, 50)
+    "efficiency": 360 / 330,
+    "refused_share": 0,
+    "lost_work": 10,
+    # 4 ms in 2 decisions.
+    "decision_ms_mean": 2.0,
+    "decision_ms_max": 3.0,
+    "cpu_s": 0.5,
+    "wall_s": 0.6,
+    "peak_rss_mb": 99.0,
+    "reason": "the rest can never start",
+    "utilisation_from_s": 0,
+    "utilisation_to_s": 50,
     # 0..50: node 0 holds 2 x 50 = 100 of 200, node 1 holds 1 x 30 of 100 GPU-seconds.
-    assert found["utilisation"] == pytest.approx(130 / 300)
-    assert found["utilisation_by_type"] == {"v100": pytest.approx(0.5), "t4": pytest.approx(0.3)}
+    "utilisation": 130 / 300,
+    "utilisation_by_type": {"v100": 100 / 200, "t4": 30 / 100},
     # Job 2 did 0.5 x 60 + 0.5 x 60 = 60 units of work and lost 10: 5/6 of its 30 GPU-seconds count.
-    assert found["utilisation_productive"] == pytest.approx(125 / 300)
-    # To the end: held 200 + 4 x 50 + 4 x 60 + 60 + 60 = 760; capacity 4 x 260 + 2 x (260 - 40) =
-    # 1480.
-    assert found["utilisation_to_end"] == pytest.approx(760 / 1480)
-    assert found["held_gpu_s"] == pytest.approx(760)
-    assert found["paused_gpu_s"] == pytest.approx(4 * 10)
-    assert found["lost_gpu_s"] == pytest.approx(120 / 6)
-    assert found["overflow_gpu_s"] == 0
-    # Held: 640 V100-seconds at 2 USD, 120 T4-seconds at 0.5 USD per hour. Cluster: (4 x 2 + 2 x
-    # 0.5) USD for 260 s.
-    assert found["cost_held_usd"] == pytest.approx((640 * 2 + 120 * 0.5) / 3600)
-    assert found["cost_held_per_job_usd"] == pytest.approx((640 * 2 + 120 * 0.5) / 3600 / 3)
-    assert found["cost_cluster_usd"] == pytest.approx(9 * 260 / 3600)
+    "utilisation_productive": 125 / 300,
+    # Held 200 + 4 x 50 + 4 x 60 + 60 + 60 = 760; capacity 4 x 260 + 2 x (260 - 40) = 1480.
+    "utilisation_to_end": 760 / 1480,
+    "held_gpu_s": 760,
+    "paused_gpu_s": 4 * 10,
+    "lost_gpu_s": 120 / 6,
+    "overflow_gpu_s": 0,
+    # Held: 640 V100-seconds at 2 USD, 120 T4-seconds at 0.5 USD per hour.
+    "cost_held_usd": (640 * 2 + 120 * 0.5) / 3600,
+    "cost_held_per_job_usd": (640 * 2 + 120 * 0.5) / 3600 / 3,
+    # (4 x 2 + 2 x 0.5) USD per hour for 260 s.
+    "cost_cluster_usd": 9 * 260 / 3600,
+}
+
+
+@pytest.mark.parametrize("name", OF_FIVE)
+def test_a_metric_of_five_jobs_worked_out_by_hand(name: str) -> None:
+    found = metrics.summary(five(), trace_of(FIVE), cluster_of())
+    assert found[name] == pytest.approx(OF_FIVE[name])
 
 
 def test_the_longest_wait_counts_jobs_that_are_still_waiting() -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from sim.cluster import Cluster
 from sim.trace import Trace
+from tests.sim.metrics.metrics_cases import Job, run_of
 from tests.trainyard.results.test_compare import outcome_of
 from trainyard.results.backtest_verdict import Past
 from trainyard.results.compare import Outcome
@@ -81,20 +82,13 @@ def by_goal(*outcomes: Outcome) -> Mapping[str, Headline]:
 
 def one_gang_blocks() -> Headline:
     """Of 100 jobs one holds all GPUs for 30 h while the others come; under B it goes last."""
-    rows = [(0.0, 0.0, 30.0)] + [(0.3 * at, 30.0, 31.0) for at in range(1, 100)]
+    slow = [(0.0, 0.0, 30.0)] + [(0.3 * at, 30.0, 31.0) for at in range(1, 100)]
     quick = [(0.0, 31.0, 61.0)] + [(0.3 * at, 0.3 * at, 0.3 * at + 1.0) for at in range(1, 100)]
     made = []
-    for label, jobs in (("A", rows), ("B", quick)):
+    for label, jobs in (("A", slow), ("B", quick)):
         submit, start, finish = np.array(jobs).T * HOUR
-        frame = pd.DataFrame(
-            {
-                "submit_s": submit,
-                "first_start_s": start,
-                "finish_s": finish,
-                "held_s": finish - start,
-                "gpus": [8] + [1] * 99,
-            }
-        )
+        rows = [Job(*one) for one in zip(submit, [8] + [1] * 99, start, finish, strict=True)]
+        frame = run_of(rows, [], finish.max()).jobs.assign(held_s=finish - start)
         summary = {
             "jobs": 100,
             "impossible": 0,
@@ -102,7 +96,7 @@ def one_gang_blocks() -> Headline:
             "jct_mean_s": float((finish - submit).mean()),
             "wait_mean_s": float((start - submit).mean()),
         }
-        made.append(Outcome(label, (summary,), (frame.assign(outcome="completed"),)))
+        made.append(Outcome(label, (summary,), (frame,)))
     return headline(made, setting=ComparisonSetting(cluster=Cluster.parse("1x8:v100")))
 
 

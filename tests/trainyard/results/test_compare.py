@@ -9,6 +9,7 @@ import pytest
 
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
+from tests.sim.metrics.metrics_cases import Job, run_of
 from trainyard.results.compare import (
     Outcome,
     common_values,
@@ -24,19 +25,14 @@ from trainyard.results.compare import (
 
 def jobs_of(*jct: float) -> pd.DataFrame:
     """Jobs submitted at 0, 10, 20, ...; a quarter of the time until the first start, half of it
-    running; NaN = unfinished.
+    running; NaN = unfinished. The frame has every column of the record.
     """
-    submit, times = 10.0 * np.arange(len(jct)), np.array(jct)
-    outcome = ["unfinished" if np.isnan(one) else "completed" for one in jct]
-    frame = pd.DataFrame(
-        {
-            "submit_s": submit,
-            "first_start_s": submit + times / 4,
-            "finish_s": submit + times,
-            "held_s": times / 2,
-        }
-    )
-    return frame.assign(outcome=pd.Categorical(outcome))
+    jobs = [
+        Job(10.0 * at, 1, 10.0 * at + jct_s / 4, 10.0 * at + jct_s, outcome)
+        for at, jct_s in enumerate(jct)
+        for outcome in ["unfinished" if math.isnan(jct_s) else "completed"]
+    ]
+    return run_of(jobs, [], math.nan).jobs.assign(held_s=np.array(jct) / 2)
 
 
 def outcome_of(

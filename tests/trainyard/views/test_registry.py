@@ -13,6 +13,7 @@ from sim.cluster import Cluster
 from sim.errors import ParameterError
 from sim.params import Spec
 from tests.trainyard.results.test_exports import finished
+from trainyard.formatting import time
 from trainyard.results import outcomes
 from trainyard.results.window_series import Load, Loads
 from trainyard.store import Store
@@ -58,6 +59,24 @@ def test_a_kind_stands_for_its_first_figure(compared: ComparedRuns) -> None:
     assert view(compared, "type-use").name == "type-use"
     with pytest.raises(ParameterError, match=r"There is no figure 'allocation-9' here. There are"):
         view(compared, "allocation-9")
+
+
+def test_a_metric_is_one_bar_per_policy_in_its_color(compared: ComparedRuns) -> None:
+    bars = view(compared, "wait_max_s")
+    table = compared.report.table
+    waits = table[table["metric"] == "wait_max_s"].set_index("label")["value"]
+    (trace,) = bars.figure.data
+    assert list(trace.marker.color) == [compared.style[title][0] for title in compared.drawn]
+    assert list(trace.text) == [time(value) for value in waits]
+    assert list(bars.figure.layout.yaxis.ticktext) == list(waits.index) == list(compared.drawn)
+    assert bars.alt == (
+        f"Longest wait, by policy: FIFO {time(waits['FIFO'])}; SRTF {time(waits['SRTF'])}."
+    )
+    assert bars.data is not None
+    assert list(bars.data()) == ["Policy", "Longest wait (s)"]
+    # No job has a deadline.
+    with pytest.raises(ParameterError, match="There is no figure 'deadline_rate' here"):
+        view(compared, "deadline_rate")
 
 
 def test_no_figure_of_gpus_without_gpus_and_none_of_changes_without_a_baseline(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from trainyard.views.charts.theme import (
     legend_px,
     literal,
     narrow_legend_px,
+    policy_rows,
 )
 
 Frames = Mapping[str, pd.DataFrame]
@@ -389,24 +389,15 @@ def type_cost(use: Frames, types: Mapping[str, str], title: str = "") -> go.Figu
         "marker": mark,
     }
     traces.append(marks | {"hovertemplate": "whole cluster: $%{x:,.0f}<extra></extra>"})
-    y = {
-        "tickvals": np.arange(len(labels)),
-        "ticktext": [_short(label) for label in labels],
-        "range": [len(labels) - 0.5, -0.5],
-        "showgrid": False,
-        "automargin": True,
-    }
-    x = {"rangemode": "tozero", "tickprefix": "$", "title": {"text": "USD"}}
-    names = [str(trace["name"]) for trace in traces]
     drawn = figure(
         traces,
         title,
         max(44 * len(labels), 72),
-        legend_px=narrow_legend_px(names),
+        legend_px=narrow_legend_px([str(trace["name"]) for trace in traces]),
         barmode="stack",
         bargap=0.3,
-        xaxis=x,
-        yaxis=y,
+        xaxis={"rangemode": "tozero", "tickprefix": "$", "title": {"text": "USD"}},
+        yaxis=policy_rows(labels),
     )
     return drawn.update_layout(legend_traceorder="normal")
 
@@ -425,15 +416,6 @@ def _cost_bar(kind: str, colour: str, usd: np.ndarray[Any, np.dtype[np.float64]]
         "marker": {"color": colour, "line": {"width": 0}},
         "hovertemplate": f"{literal(gpu_type(kind))}: $%{{x:,.2f}}<extra></extra>",
     }
-
-
-def _short(label: str) -> str:
-    """Return a label as at most two lines of markup, the second cut in the middle if long."""
-    first, *rest = textwrap.wrap(label, _LABEL_CHARACTERS) or [""]
-    second = " ".join(rest)
-    if len(second) > _LABEL_CHARACTERS:
-        second = f"{second[:8]}…{second[-14:]}"
-    return "<br>".join(literal(line) for line in (first, second) if line)
 
 
 def note_colours(labels: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:

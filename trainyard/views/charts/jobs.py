@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -11,8 +10,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
+from trainyard.formatting import BY_UNIT
 from trainyard.views.charts.axes import FEW_MARKS, duration_text, duration_unit, log_duration
 from trainyard.views.charts.lines import BOTTOM_PX, HEIGHT_PX, TOP_PX, Look
+from trainyard.views.charts.sweeps import unit_of
 from trainyard.views.charts.theme import (
     BASELINE_COLOUR,
     INK,
@@ -26,6 +27,7 @@ from trainyard.views.charts.theme import (
     legend_px,
     literal,
     narrow_legend_px,
+    policy_rows,
     with_opacity,
 )
 
@@ -44,7 +46,6 @@ _TICKS: Final = {
     5: "32 ×",
 }
 _STRIPES: Final = "rgba(255, 255, 255, 0.7)"
-_LABEL_CHARACTERS: Final = 24
 _VISIBLE: Final = 1e-6
 _AXIS_PX: Final = 240
 """Axis length of the narrowest chart, at normal text size."""
@@ -497,39 +498,25 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
         for part in PARTS
         if filled[part.column].max() > _VISIBLE * longest or part is PARTS[-1]
     ]
-    rows = np.arange(len(filled))
-    traces = [_bar(filled, part, rows, unit_s) for part in parts]
-    y = {
-        "tickvals": rows,
-        "ticktext": [
-            "<br>".join(map(literal, textwrap.wrap(str(name), _LABEL_CHARACTERS)))
-            for name in filled["policy"]
-        ],
-        "range": [len(filled) - 0.5, -0.5],
-        "automargin": True,
-        "showgrid": False,
-    }
-    x_axis = {
-        "title": {"text": f"average completion time, {unit}"},
-        "range": [0, (longest or 1.0) / unit_s * 1.14],
-    }
-    legend_px, bars = (
-        narrow_legend_px([part.name for part in parts]),
-        {
-            "barmode": "stack",
-            "bargap": 0.35,
-            "uniformtext": {"mode": "hide", "minsize": TEXT_PX},
-        },
-    )
     drawn = figure(
-        traces, title, 30 + 48 * len(filled), legend_px=legend_px, xaxis=x_axis, yaxis=y, **bars
+        [_bar(filled, part, unit_s) for part in parts],
+        title,
+        30 + 48 * len(filled),
+        legend_px=narrow_legend_px([part.name for part in parts]),
+        barmode="stack",
+        bargap=0.35,
+        uniformtext={"mode": "hide", "minsize": TEXT_PX},
+        xaxis={
+            "title": {"text": f"average completion time, {unit}"},
+            "range": [0, (longest or 1.0) / unit_s * 1.14],
+        },
+        yaxis=policy_rows(list(map(str, filled["policy"]))),
     )
     drawn.update_layout(legend={"traceorder": "normal", "xref": "container"})
     for row, jct_s in enumerate(table["jct_s"].to_numpy(np.float64)):
         text = duration_text(jct_s) if np.isfinite(jct_s) else "no job completed"
-        at = jct_s / unit_s if np.isfinite(jct_s) else 0.0
         drawn.add_annotation(
-            x=at,
+            x=np.nan_to_num(jct_s) / unit_s,
             y=row,
             text=f"<b>{text}</b>",
             showarrow=False,
@@ -540,10 +527,47 @@ def decomposition(table: pd.DataFrame, title: str = "") -> go.Figure:
     return drawn
 
 
-def _bar(
-    table: pd.DataFrame, part: JctPart, rows: np.ndarray[Any, np.dtype[np.int64]], unit_s: float
-) -> Trace:
-    """Return the bars of one part of the completion time, a policy at each y of `rows`."""
+def metric_bars(values: pd.Series[float], style: Style, unit: str, title: str = "") -> go.Figure:
+    """Draw a metric as one bar per policy, in the colors of the policies.
+
+    Parameters
+    ----------
+    values : Series
+        Policy (drawn from top to bottom) -> value, at least 0; NaN = unknown.
+    style : mapping
+        From `policy_style`.
+    unit : str
+        Key of `trainyard.formatting.BY_UNIT`.
+    title : str
+        The finding or the question.
+    """
+    numbers = values.fillna(0.0).to_numpy(np.float64)
+    top = float(numbers.max(initial=0.0))
+    size, axis = unit_of(unit, top)
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "x": numbers / size,
+        "y": np.arange(len(numbers)),
+        "marker": {"color": [style[policy][0] for policy in values.index]},
+        "text": [BY_UNIT[unit](value) for value in values],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "textfont": {"size": TEXT_PX},
+        "hovertemplate": _TEXT,
+    }
+    return figure(
+        [bars],
+        title,
+        30 + 48 * len(numbers),
+        bargap=0.35,
+        xaxis={"title": {"text": axis}, "range": [0, (top or 1.0) / size * 1.14]},
+        yaxis=policy_rows(list(values.index)),
+    )
+
+
+def _bar(table: pd.DataFrame, part: JctPart, unit_s: float) -> Trace:
+    """Return the bars of one part of the completion time, one per policy."""
     seconds = table[part.column].to_numpy(np.float64)
     share = np.divide(
         seconds, table["jct_s"].to_numpy(np.float64), out=np.zeros_like(seconds), where=seconds > 0
@@ -552,7 +576,7 @@ def _bar(
         "type": "bar",
         "orientation": "h",
         "x": seconds / unit_s,
-        "y": rows,
+        "y": np.arange(len(seconds)),
         "name": part.name,
         "marker": {"color": part.colour, "line": {"width": 0}},
         "text": [duration_text(value) if value > 0 else "" for value in seconds],

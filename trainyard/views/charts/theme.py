@@ -95,6 +95,7 @@ _UNSEEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
 _TITLE_CHARACTERS: Final = 78
+_ROW_CHARACTERS: Final = 24
 NARROW_PX: Final = 380
 """Width of a legend on a phone."""
 
@@ -308,6 +309,26 @@ def _axis_title(axis: Mapping[str, Any]) -> dict[str, Any]:
     """Return the title of an axis in the shared font; {} for an axis without a title."""
     font = {"size": TEXT_PX, "color": NEUTRAL}
     return {"title": {"font": font, **axis["title"]}} if "title" in axis else {}
+
+
+def policy_rows(titles: Sequence[str]) -> dict[str, Any]:
+    """Return the vertical axis of a figure with one row per policy, the first at the top."""
+    return {
+        "tickvals": list(range(len(titles))),
+        "ticktext": [_two_lines(title) for title in titles],
+        "range": [len(titles) - 0.5, -0.5],
+        "automargin": True,
+        "showgrid": False,
+    }
+
+
+def _two_lines(title: str) -> str:
+    """Return a title as at most two lines of markup, the second cut in the middle if long."""
+    first, *rest = textwrap.wrap(title, _ROW_CHARACTERS) or [""]
+    second = " ".join(rest)
+    if len(second) > _ROW_CHARACTERS:
+        second = f"{second[:8]}…{second[-14:]}"
+    return "<br>".join(literal(line) for line in (first, second) if line)
 
 
 def legend_px(labels: Sequence[str], width: int = 700) -> int:

@@ -154,6 +154,18 @@ def test_cost_stacks_types_and_marks_the_whole_cluster() -> None:
     assert figure.layout.yaxis.ticktext == ("fifo", "sjf")
 
 
+def test_bars_of_a_metric_share_one_unit() -> None:
+    # By hand: up to two hours are drawn in minutes; sjf completed no job.
+    waits = pd.Series({"fifo": 5400.0, "sjf": np.nan})
+    figure = charts.metric_bars(waits, STYLE, "s", "Average wait")
+    assert figure.data[0].x.tolist() == [90, 0]
+    assert figure.data[0].text == ("1.5 h", "–")
+    assert figure.layout.xaxis.title.text == "minutes"
+    assert figure.layout.yaxis.ticktext == ("fifo", "sjf")
+    shares = charts.metric_bars(pd.Series({"fifo": 0.0}), STYLE, "1")
+    assert shares.layout.xaxis.range == (0, pytest.approx(114))
+
+
 def test_nothing_to_draw() -> None:
     assert charts.type_use({}, STYLE).data == ()
     assert [trace.name for trace in charts.type_cost({}, TYPES).data] == ["whole cluster"]
