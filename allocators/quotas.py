@@ -69,7 +69,11 @@ def fair_shares(total: float, asks: Sequence[QuotaRequest], k: float = 0.0) -> l
 
     Ours: no queue gets more than its request, not even by the last unit.
     """
-    shares = [min(total if ask.deserved == inf else ask.deserved, ask.capped) for ask in asks]
+    capped = [ask.capped for ask in asks]
+    shares = [
+        min(total if ask.deserved == inf else ask.deserved, most)
+        for ask, most in zip(asks, capped, strict=True)
+    ]
     left = total - sum(shares)
     if left <= 0:
         return shares
@@ -79,18 +83,23 @@ def fair_shares(total: float, asks: Sequence[QuotaRequest], k: float = 0.0) -> l
     levels = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
     remainders: list[dict[int, float]] = []
     for level in levels:
-        left, rests = _divide_by_weight(left, asks, level, shares, k)
+        left, rests = _divide_by_weight(left, asks, capped, level, shares, k)
         remainders.append(rests)
     for rests in remainders:
         for queue in sorted(rests, key=lambda queue: (-rests[queue], queue)):
-            given = max(0.0, min(1.0, left, asks[queue].capped - shares[queue]))
+            given = max(0.0, min(1.0, left, capped[queue] - shares[queue]))
             shares[queue] += given
             left -= given
     return shares
 
 
 def _divide_by_weight(
-    left: float, asks: Sequence[QuotaRequest], level: Sequence[int], shares: list[float], k: float
+    left: float,
+    asks: Sequence[QuotaRequest],
+    capped: Sequence[float],
+    level: Sequence[int],
+    shares: list[float],
+    k: float,
 ) -> tuple[float, dict[int, float]]:
     """Divide the remaining units among the queues of one priority by weight.
 
@@ -98,7 +107,7 @@ def _divide_by_weight(
     """
     rests: dict[int, float] = {}
     while left > 0:
-        unfilled = [queue for queue in level if asks[queue].capped > shares[queue]]
+        unfilled = [queue for queue in level if capped[queue] > shares[queue]]
         total_weight = sum([asks[queue].weight for queue in unfilled])
         if total_weight <= 0:
             break
@@ -115,7 +124,7 @@ def _divide_by_weight(
             if not asks[queue].weight:
                 continue
             fair = amount * weights[queue] / parts
-            need = asks[queue].capped - shares[queue]
+            need = capped[queue] - shares[queue]
             if need <= fair:
                 given = need
                 rests.pop(queue, None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, merge
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,10 @@ Held = tuple[tuple[int, int], ...]
 """GPUs by pool, as (pool, GPUs)."""
 
 
+_MORE_STEPS: Final = 64
+"""Smallest number of steps that a profile has room for beyond its own."""
+
+
 class Slot(NamedTuple):
     """A planned run: start, end, and GPUs by pool."""
 
@@ -70,31 +75,58 @@ class Profile:
                 step = changes.setdefault(max(at_s, now_s), [0] * len(free))
                 for pool, gpus in slot.gpus:
                     step[pool] += sign * gpus
-        self._at_s: NDArray[np.float64] = np.array(sorted(changes))
-        self._free: NDArray[np.int64] = np.cumsum(
-            np.array([changes[at_s] for at_s in self._at_s.tolist()], dtype=np.int64), axis=0
+        times_s = sorted(changes)
+        self._set_steps(
+            np.array(times_s),
+            np.cumsum(np.array([changes[at_s] for at_s in times_s], dtype=np.int64), axis=0).T,
         )
+
+    def _set_steps(self, at_s: NDArray[np.float64], free: NDArray[np.int64]) -> None:
+        """Store the steps, with room for as many more; the time behind the last one is inf."""
+        steps = self._steps = len(at_s)
+        self._at_s = np.full(2 * steps + _MORE_STEPS, inf)
+        self._at_s[:steps] = at_s
+        self._free = np.zeros((len(free), len(self._at_s)), np.int64)
+        self._free[:, :steps] = free
+
+    @property
+    def free_now(self) -> list[int]:
+        """Free GPUs of each pool at the start."""
+        return [int(gpus) for gpus in self._free[:, 0]]
 
     @property
     def is_possible(self) -> bool:
         """Return True if no GPU is used twice at any time."""
-        return bool(self._free.min() >= 0)
+        return bool(self._free[:, : self._steps].min() >= 0)
+
+    def advance(self, now_s: float) -> None:
+        """Begin the profile now; drop earlier steps, and steps without a change if many."""
+        first = int(self._at_s[: self._steps].searchsorted(now_s, side="right")) - 1
+        if first > 0:
+            steps = self._steps - first
+            self._at_s[: steps + 1] = self._at_s[first : self._steps + 1]
+            self._free[:, :steps] = self._free[:, first : self._steps]
+            self._steps = steps
+        self._at_s[0] = now_s
+        if 2 * self._steps > len(self._at_s):
+            free = self._free[:, : self._steps]
+            is_change = np.append(True, (free[:, 1:] != free[:, :-1]).any(axis=0))
+            self._set_steps(self._at_s[: self._steps][is_change], free[:, is_change])
 
     def earliest(self, pools: tuple[int, ...], gpus: int, run_s: float) -> Slot | None:
         """Return the first slot with enough free GPUs in these pools for `run_s` s, or None.
 
         Each pool gives the GPUs that it has free during the whole slot, the first pool first.
         """
-        at_s, free = self._at_s, self._free[:, pools]
-        enough = free.sum(axis=1) >= gpus
-        too_few_s = np.minimum.accumulate(np.where(enough, inf, at_s)[::-1])[::-1]
-        for step in np.flatnonzero(enough & (at_s + run_s <= too_few_s + STEP_S)).tolist():
+        at_s, free = self._at_s[: self._steps], self._free[:, : self._steps]
+        starts = self._long_gaps if len(pools) == 1 else self._long_enough
+        for step in starts(pools, gpus, run_s).tolist():
             from_s = float(at_s[step])
             until_s = instant(from_s + run_s)
-            behind = max(int(np.searchsorted(at_s, until_s)), step + 1)
+            behind = max(int(at_s.searchsorted(until_s)), step + 1)
             held, missing = [], gpus
-            for pool, there in zip(pools, free[step:behind].min(axis=0).tolist(), strict=True):
-                taken = min(max(there, 0), missing)
+            for pool in pools:
+                taken = min(max(int(free[pool, step:behind].min()), 0), missing)
                 missing -= taken
                 held.append((pool, taken))
             if not missing and from_s < inf:
@@ -105,15 +137,37 @@ class Profile:
         """Subtract the GPUs of a slot; add them back with `sign` -1."""
         first, last = self._step(slot.from_s), self._step(slot.until_s)
         for pool, gpus in slot.gpus:
-            self._free[first:last, pool] -= sign * gpus
+            self._free[pool, first:last] -= sign * gpus
+
+    def _long_gaps(self, pools: tuple[int, ...], gpus: int, run_s: float) -> NDArray[np.int64]:
+        """Return the first steps of the spans with enough GPUs in one pool for `run_s` s."""
+        too_few = (self._free[pools[0], : self._steps] < gpus).nonzero()[0]
+        first, behind = np.append(0, too_few + 1), np.append(too_few, self._steps)
+        fits = self._at_s[first] + run_s <= self._at_s[behind] + STEP_S
+        return first[fits & (first < behind)]
+
+    def _long_enough(self, pools: tuple[int, ...], gpus: int, run_s: float) -> NDArray[np.int64]:
+        """Return the steps from which several pools together have enough GPUs for `run_s` s."""
+        at_s = self._at_s[: self._steps]
+        enough = self._free[pools, : self._steps].sum(axis=0) >= gpus
+        too_few_s = np.minimum.accumulate(np.where(enough, inf, at_s)[::-1])[::-1]
+        return np.flatnonzero(enough & (at_s + run_s <= too_few_s + STEP_S))
 
     def _step(self, at_s: float) -> int:
         """Return the index of the step that begins at a time; insert one if missing."""
-        at_s = max(at_s, self._at_s[0])
-        step = int(np.searchsorted(self._at_s, at_s))
-        if step == len(self._at_s) or self._at_s[step] != at_s:
-            self._at_s = np.insert(self._at_s, step, at_s)
-            self._free = np.insert(self._free, step, self._free[step - 1], axis=0)
+        steps, times_s, free = self._steps, self._at_s, self._free
+        if at_s <= times_s[0]:
+            return 0
+        step = int(times_s[:steps].searchsorted(at_s))
+        if step == steps or times_s[step] != at_s:
+            if steps + 2 > len(times_s):
+                self._set_steps(times_s[:steps], free[:, :steps])
+                times_s, free = self._at_s, self._free
+            times_s[step + 1 : steps + 2] = times_s[step : steps + 1]
+            free[:, step + 1 : steps + 1] = free[:, step:steps]
+            times_s[step] = at_s
+            free[:, step] = free[:, step - 1]
+            self._steps = steps + 1
         return step
 
 
@@ -146,6 +200,9 @@ class Conservative(Allocator):
     _ends: Ends = field(init=False, repr=False, default_factory=Ends)
     _waiting: list[Entry] = field(init=False, repr=False, default_factory=list)
     _plans: dict[JobId, Slot] = field(init=False, repr=False, default_factory=dict)
+    _starts: list[tuple[float, Entry]] = field(init=False, repr=False, default_factory=list)
+    _unplanned: list[Entry] = field(init=False, repr=False, default_factory=list)
+    _profile: Profile | None = field(init=False, repr=False, default=None)
     _begun: bool = field(init=False, repr=False, default=False)
     _room_was_freed: bool = field(init=False, repr=False, default=False)
     _ends_earlier: bool = field(init=False, repr=False, default=False)
@@ -199,27 +256,34 @@ class Conservative(Allocator):
         self._update_jobs(view)
         if not self._waiting:
             return EMPTY
-        profile = self._profile(view)
-        overdue = any(slot.from_s < view.now_s for slot in self._plans.values())
-        if overdue or not profile.is_possible:
+        profile = self._current_profile(view)
+        if self._is_overdue(view.now_s) or not profile.is_possible:
             self._plans.clear()
-            profile = self._profile(view)
+            profile = self._profile = self._new_profile(view)
             self._room_was_freed = True
         started: dict[JobId, Grant | None] = {}
         self._ends_earlier = False
-        # A plan that moves leaves a gap in which an earlier job of the queue may start.
-        while self._advance_plans(view, profile, started) and self._room_was_freed:
-            pass
+        if self._room_was_freed:
+            # A plan that moves leaves a gap in which an earlier job of the queue may start.
+            while self._advance_plans(view, profile, started):
+                pass
+            self._waiting = [entry for entry in self._waiting if entry[1] not in started]
+            self._unplanned = [entry for entry in self._waiting if entry[1] not in self._plans]
+            self._starts = [
+                (self._plans[entry[1]].from_s, entry)
+                for entry in self._waiting
+                if entry[1] in self._plans
+            ]
+            heapify(self._starts)
+        else:
+            self._start_due(view, profile, started)
         self._room_was_freed = self._ends_earlier
-        if not started:
-            return EMPTY
-        self._waiting = [entry for entry in self._waiting if entry[1] not in started]
-        return Plan(started)
+        return Plan(started) if started else EMPTY
 
     def _advance_plans(
         self, view: View, profile: Profile, started: dict[JobId, Grant | None]
     ) -> bool:
-        """Try the plans in order once; return True if any moved forward or came due.
+        """Try all plans in order once; return True if any moved forward.
 
         Grants of jobs that start are added to `started`. Stops after `depth` jobs that cannot
         start.
@@ -228,11 +292,9 @@ class Conservative(Allocator):
         for _, job in self._waiting:
             if stuck > self.depth:
                 break
-            plan = self._plans.get(job)
-            due = plan is None or plan.from_s <= view.now_s
-            if job in started or not (due or self._room_was_freed):
-                stuck += job not in started
+            if job in started:
                 continue
+            plan = self._plans.get(job)
             grant = self._try(view, job, profile)
             if grant is None:
                 stuck += 1
@@ -243,6 +305,51 @@ class Conservative(Allocator):
                 job not in self._plans or self._plans[job].from_s < plan.from_s
             )
         return moved
+
+    def _start_due(self, view: View, profile: Profile, started: dict[JobId, Grant | None]) -> None:
+        """Start jobs with a due plan, and plan jobs without one; other plans cannot move.
+
+        Grants of jobs that start are added to `started`. Stops after `depth` jobs that cannot
+        start.
+        """
+        waiting, plans, starts, unplanned = self._waiting, self._plans, self._starts, []
+        due: set[Entry] = set()
+        while starts and starts[0][0] <= view.now_s:
+            from_s, entry = heappop(starts)
+            if self._is_planned(from_s, entry):
+                due.add(entry)
+        tried, first = [], 0
+        for entry in merge(sorted(due), self._unplanned):
+            stuck = bisect_left(waiting, entry) - len(started)
+            if stuck > self.depth:
+                break
+            job = entry[1]
+            tried.append(entry)
+            first += job not in plans
+            grant = self._try(view, job, profile)
+            if grant is not None:
+                started[job] = grant
+                self._has_backfilled = self._has_backfilled or stuck > 0
+            elif job not in plans:
+                unplanned.append(entry)
+        self._unplanned[:first] = unplanned
+        for entry in due.union(tried):
+            if entry[1] in started:
+                del waiting[bisect_left(waiting, entry)]
+            elif entry[1] in plans:
+                heappush(starts, (plans[entry[1]].from_s, entry))
+
+    def _is_planned(self, from_s: float, entry: Entry) -> bool:
+        """Return True if a job is still planned to start at a time."""
+        plan = self._plans.get(entry[1])
+        return plan is not None and plan.from_s == from_s
+
+    def _is_overdue(self, now_s: float) -> bool:
+        """Return True if a planned start has passed."""
+        starts = self._starts
+        while starts and not self._is_planned(*starts[0]):
+            heappop(starts)
+        return bool(starts) and starts[0][0] < now_s
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
         """Explain a wait by the planned start of a job and the number of jobs before it."""
@@ -267,13 +374,21 @@ class Conservative(Allocator):
         Records whether resources became free earlier than planned.
         """
         delta, ends, now_s = view.delta, self._ends, view.now_s
+        if delta.evicted or delta.nodes or delta.resized:
+            self._profile = None
+        profile = self._profile
+        if profile is not None:
+            profile.advance(now_s)
         if not self._begun:
             self._begun = True
             for job, grant in view.grants.items():
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
         self._room_was_freed |= bool(delta.evicted or delta.nodes or delta.resized)
         for job in delta.finished:
-            self._room_was_freed |= ends.drop(job)[0] != now_s
+            end_s, _, _, gpus = ends.drop(job)
+            self._room_was_freed |= end_s != now_s
+            if profile is not None and end_s > now_s:
+                profile.take(Slot(now_s, end_s, gpus), -1)
         for eviction in delta.evicted:
             if eviction.job in ends:
                 ends.drop(eviction.job)
@@ -283,10 +398,12 @@ class Conservative(Allocator):
                 ends.drop(job)
                 grant = view.grants[job]
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
-        for _, job, grant, _ in ends.overdue(now_s):
+        for _, job, grant, gpus in ends.overdue(now_s):
             # It has not ended at this instant, so it cannot end before the next.
             end_s = later(now_s + self._times.remaining_s(view, job, grant), now_s)
             ends.add(view.room, job, grant, end_s)
+            if profile is not None:
+                profile.take(Slot(now_s, end_s, gpus))
         for job in newly_waiting(delta):
             self._enqueue(view, job)
 
@@ -296,12 +413,21 @@ class Conservative(Allocator):
         entry = ((-view.one("priority", job),) if self.order == "priority" else (), job)
         at = bisect_left(waiting, entry)
         for _, other in waiting[at:]:
-            self._plans.pop(other, None)
+            plan = self._plans.pop(other, None)
+            if plan is not None and self._profile is not None:
+                self._profile.take(plan, -1)
         waiting.insert(at, entry)
+        self._unplanned[bisect_left(self._unplanned, entry) :] = waiting[at:]
 
     # -- plans -----------------------------------------------------------------------------------
 
-    def _profile(self, view: View) -> Profile:
+    def _current_profile(self, view: View) -> Profile:
+        """Return the profile of the last decision, or a new one if other GPUs are free now."""
+        if self._profile is None or self._profile.free_now != list(view.room.free):
+            self._profile = self._new_profile(view)
+        return self._profile
+
+    def _new_profile(self, view: View) -> Profile:
         """Return the free GPUs over time, given running jobs and plans."""
         running = [Slot(-inf, end_s, gpus) for end_s, _, _, gpus in self._ends.order]
         free = list(view.room.free)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import pairwise
+from math import ceil
 from typing import Final, NamedTuple, cast
 
 from allocators.inner_policies import SubView
@@ -496,6 +497,14 @@ class Las(Allocator):
             raise ParameterError(
                 f"las: thresholds = {thresholds} GPU-s must be above 0 and each above the one"
                 " before, e.g. 3250/7200."
+            )
+        # Else jobs take turns of the first threshold: a week of one node is a million decisions.
+        first = self.thresholds[0] if self.thresholds else inf
+        if 0 < self.promote_factor * first < 1:
+            raise ParameterError(
+                f"las: promote_factor = {self.promote_factor:g} lets jobs swap within seconds, as"
+                f" the first threshold is {first:g}. Set promote_factor to 0 or at least"
+                f" {ceil(1000 / first) / 1000:g}."
             )
         place = Placer(self.placement, self.types, self.mix)
         self._order = Attained(

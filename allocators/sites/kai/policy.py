@@ -18,7 +18,14 @@ from allocators.sites.kai.queues import (
     queue_without_quota,
     read_queues,
 )
-from allocators.sites.kai.tree import IdenticalJobs, JobOrder, QueueNode, QueueTree, Work
+from allocators.sites.kai.tree import (
+    IdenticalJobs,
+    JobOrder,
+    QueueNode,
+    QueueTree,
+    Work,
+    is_within,
+)
 from allocators.tenants import (
     TENANT_NOUNS,
     gpus_to_share,
@@ -139,6 +146,7 @@ class Kai(Allocator):
     _place: Placer = field(init=False, repr=False)
     _tree: QueueTree | None = field(init=False, repr=False, default=None)
     _kinds: tuple[int, ...] = field(init=False, repr=False, default=())
+    _total: list[float] = field(init=False, repr=False, default_factory=list)
     _given: tuple[QueueSpec, ...] = field(init=False, repr=False, default=())
     _jobs: QueuedJobs = field(init=False, repr=False, default_factory=QueuedJobs)
     _leaf_of: dict[int, QueueNode] = field(init=False, repr=False, default_factory=dict)
@@ -217,8 +225,9 @@ class Kai(Allocator):
         self._refused += len(refused)
         if self.usage:
             tree.update_usage(view.now_s)
-        total = _total(view, view.capacity, self._kinds)
-        tree.update_shares(total, self.usage_weight if self.usage else 0.0)
+        if view.delta.nodes or not self._total:
+            self._total = _total(view, view.capacity, self._kinds)
+        tree.update_shares(self._total, self.usage_weight if self.usage else 0.0)
         cycle = _Cycle(view, tree, self._jobs, self._place)
         if self._jobs.waiting:
             cycle.allocate()
@@ -332,13 +341,14 @@ class Kai(Allocator):
         unsatisfiable = []
         jobs, grants = self._jobs, view.grants
         waiting = set(view.waiting.ids.tolist())
-        for job in jobs.held - grants.keys():
+        has_new_grants, has_new_waiting = jobs.held != grants.keys(), jobs.waiting != waiting
+        for job in jobs.held - grants.keys() if has_new_grants else ():
             tree.release(job, jobs.works[job])
             jobs.held.remove(job)
-        for job in jobs.waiting - waiting:
+        for job in jobs.waiting - waiting if has_new_waiting else ():
             tree.dequeue(job, jobs.works[job])
             jobs.waiting.remove(job)
-        for job in waiting - jobs.waiting:
+        for job in waiting - jobs.waiting if has_new_waiting else ():
             work = self._work(view, job)
             if tree.is_unsatisfiable(work):
                 unsatisfiable.append(job)
@@ -346,7 +356,7 @@ class Kai(Allocator):
                 continue
             tree.enqueue(job, work)
             jobs.waiting.add(job)
-        for job in grants.keys() - jobs.held:
+        for job in grants.keys() - jobs.held if has_new_grants else ():
             work = self._work(view, job)
             work.since_s = view.now_s
             tree.allocate(job, work)
@@ -393,9 +403,12 @@ class Kai(Allocator):
             return now_s + CYCLE_S
         if not self._jobs.waiting:
             return inf
+        assert self._tree is not None, "it was built before the cycle"
         protected_until_s = [
             until_s
-            for job in self._jobs.held
+            for leaf in self._tree.leaves()
+            if leaf.reclaim_after_s or leaf.preempt_after_s
+            for job in leaf.running
             for until_s in (cycle.reclaimable_s(job), cycle.preemptible_s(job))
             if now_s < until_s < inf
         ]
@@ -411,6 +424,10 @@ class _Cycle:
         self.changes: dict[JobId, Grant | None] = {}
         self.stopped = False
         self.reclaimed = 0
+        self._unplaced: dict[int, Demand] = {}
+        """Demands that `allocate` found no place for, by key."""
+        self._victims_of: dict[QueueNode, list[JobId]] = {}
+        """Results of `_victims` until a job of the queue is stopped or moved."""
 
     def allocate(self) -> None:
         """Start waiting jobs that fit, from the queue furthest below its share.
@@ -425,9 +442,11 @@ class _Cycle:
             if lane.barrier is not None:
                 line.close([lane])
                 continue
-            grant = self._place(view, view.demand(job))
+            demand = view.demand(job)
+            grant = self._place(view, demand)
             if grant is None:
                 # No resources are freed in this action, so equal jobs do not fit either.
+                self._unplaced[demand.key] = demand
                 line.close(tree.by_demand[work.demand])
                 continue
             self._start(job, work, grant)
@@ -436,11 +455,13 @@ class _Cycle:
     def consolidate(self) -> None:
         """Move running jobs to start waiting jobs that have enough GPUs only in total."""
         view, tree = self._view, self._tree
+        if not any(one.gpus and self._is_free(one) for one in self._unplaced.values()):
+            return
         line = JobOrder(tree, self._jobs.works)
         while (lane := line.next_lane()) is not None:
             job, work = self._head(lane)
             demand = view.demand(job)
-            free = view.room.gpus_free(demand.pools) >= demand.replicas * demand.gpus
+            free = self._is_free(demand)
             if (
                 tree.barrier(work)
                 or not demand.gpus
@@ -456,10 +477,18 @@ class _Cycle:
 
         The stopped jobs are counted in `reclaimed`.
         """
-        line = JobOrder(self._tree, self._jobs.works)
+        tree, none = self._tree, (0.0,) * len(self._tree.total)
+        if not any(
+            tree.may_reclaim(self._jobs.works[head[1]])
+            for leaf in tree.leaves()
+            if leaf.waiting and is_within(leaf.allocated, none, leaf.fair)
+            for head, _ in leaf.heads()
+        ):
+            return
+        line = JobOrder(tree, self._jobs.works)
         while (lane := line.next_lane()) is not None:
             job, work = self._head(lane)
-            victims = self._reclaim_for(job, work) if self._tree.may_reclaim(work) else []
+            victims = self._reclaim_for(job, work) if tree.may_reclaim(work) else []
             if not victims:
                 line.close([lane])
                 continue
@@ -471,15 +500,21 @@ class _Cycle:
 
         Jobs within the minimum run time of their queue are spared.
         """
-        view = self._view
-        line = JobOrder(self._tree, self._jobs.works)
+        view, tree, works = self._view, self._tree, self._jobs.works
+        if not any(
+            min([works[job].priority for job in leaf.running])
+            < -min([negative for (negative, _), _ in leaf.heads()])
+            for leaf in tree.leaves()
+            if leaf.waiting and leaf.running
+        ):
+            return
+        line = JobOrder(tree, works)
         while (lane := line.next_lane()) is not None:
             job, work = self._head(lane)
             worse = [
                 one
                 for one in self._victims(work.leaf)
-                if self._jobs.works[one].priority < work.priority
-                and self.preemptible_s(one) <= view.now_s
+                if works[one].priority < work.priority and self.preemptible_s(one) <= view.now_s
             ]
             if not worse or not self._make_room(job, work, worse):
                 line.close([lane])
@@ -520,6 +555,7 @@ class _Cycle:
         self._tree.enqueue(job, work)
         self._jobs.held.remove(job)
         self._jobs.waiting.add(job)
+        self._victims_of.pop(work.leaf, None)
         self.changes[job] = None
         self.stopped = True
 
@@ -528,15 +564,24 @@ class _Cycle:
 
         Jobs already started, moved or stopped in this cycle are left out.
         """
-        works, view = self._jobs.works, self._view
-        return sorted(
-            [
-                job
-                for job in leaf.running
-                if not works[job].fixed and job not in self.changes and view.one("preemptible", job)
-            ],
-            key=lambda job: (works[job].priority, -job),
-        )
+        victims = self._victims_of.get(leaf)
+        if victims is None:
+            works, view = self._jobs.works, self._view
+            victims = self._victims_of[leaf] = sorted(
+                [
+                    job
+                    for job in leaf.running
+                    if not works[job].fixed
+                    and job not in self.changes
+                    and view.one("preemptible", job)
+                ],
+                key=lambda job: (works[job].priority, -job),
+            )
+        return victims
+
+    def _is_free(self, demand: Demand) -> bool:
+        """Return True if enough GPUs for a demand are free in total."""
+        return self._view.room.gpus_free(demand.pools) >= demand.replicas * demand.gpus
 
     def _reclaim_for(self, job: JobId, work: Work) -> list[JobId]:
         """Stop jobs of other queues to start a waiting job; return the stopped jobs.
@@ -629,6 +674,7 @@ class _Cycle:
                 for one, new in moved.items():
                     if new != view.grants[one]:
                         self.changes[one] = new
+                        self._victims_of.pop(works[one].leaf, None)
                 self._start(job, work, grant)
                 return True
             room.give(grant)

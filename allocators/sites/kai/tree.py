@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, Literal, NamedTuple
 
@@ -18,6 +18,8 @@ _WITHOUT_SHARE: Final = 1000.0
 """Weight of an allocation without a fair share, relative to its part of the cluster."""
 
 Amounts = tuple[float, ...]
+Head = tuple[float, JobId]
+"""Negative priority and id of a waiting job."""
 Key = tuple[object, ...]
 
 
@@ -38,12 +40,12 @@ class IdenticalJobs:
 
     def __init__(self, leaf: QueueNode, demand: int, fixed: bool) -> None:
         self.leaf, self.demand, self.fixed = leaf, demand, fixed
-        self.heap: list[tuple[float, JobId]] = []
+        self.heap: list[Head] = []
         self.barrier: Barrier | None = None
 
     @property
-    def head(self) -> tuple[float, JobId] | None:
-        """(negative priority, id) of the first waiting job, or None.
+    def head(self) -> Head | None:
+        """The first waiting job, or None.
 
         Removes jobs that no longer wait from the top of the heap.
         """
@@ -121,6 +123,10 @@ class QueueNode:
         while node is not None:
             yield node
             node = node.above
+
+    def heads(self) -> list[tuple[Head, IdenticalJobs]]:
+        """Return the groups of identical jobs that have waiting jobs, with their first jobs."""
+        return [(head, lane) for lane in self.lanes.values() if (head := lane.head) is not None]
 
 
 def _own_or_inherited(own: float | None, above: float) -> float:
@@ -345,10 +351,11 @@ class QueueTree:
         cluster does not limit one of them, no queue is above its share.
         """
         held = node.allocated
-        zero, dominant, plain = False, 0.0, 0.0
+        over_quota, zero, dominant, plain = False, False, 0.0, 0.0
         for at, amount in enumerate(amounts):
             share = self.total[at] if node.allocatable[at] == inf else node.allocatable[at]
             after = held[at] + amount
+            over_quota = over_quota or after > node.deserved[at] + _TOLERANCE
             if share > 0:
                 dominant, plain = max(dominant, after / share), max(plain, held[at] / share)
             elif after > 0:
@@ -358,7 +365,7 @@ class QueueTree:
         return (
             len(held) == len(RESOURCES)
             and all(a > b + _TOLERANCE for a, b in zip(held, node.fair, strict=True)),
-            not is_within(held, amounts, node.deserved),
+            over_quota,
             -node.queue.priority,
             zero,
             round(dominant, 9),
@@ -382,8 +389,10 @@ class JobOrder:
     def __init__(self, tree: QueueTree, works: dict[JobId, Work]) -> None:
         self._tree, self._works = tree, works
         self._closed: set[IdenticalJobs] = set()
+        self._heaps: dict[QueueNode, list[tuple[Head, IdenticalJobs]]] = {}
+        """Open groups of each leaf by their first jobs; closed ones are dropped at the top."""
         for leaf in tree.leaves():
-            self._choose_lane(leaf)
+            self._collect_lanes(leaf)
         for node in reversed(tree.nodes.values()):  # children come after their parents
             self._choose_child(node)
 
@@ -398,26 +407,31 @@ class JobOrder:
         self._closed.update(new)
         for lane in new:
             if lane.leaf.next is lane:
-                self.update_leaves(lane.leaf)
+                self._choose_lane(lane.leaf)
+                for node in lane.leaf.path():
+                    self._choose_child(node)
 
     def update_leaves(self, *leaves: QueueNode) -> None:
         """Recompute the order after the jobs or allocations of some queues changed."""
         for leaf in leaves:
-            self._choose_lane(leaf)
+            self._collect_lanes(leaf)
         for leaf in leaves:
             for node in leaf.path():
                 self._choose_child(node)
 
+    def _collect_lanes(self, leaf: QueueNode) -> None:
+        """Collect the open groups of a leaf that have waiting jobs, and choose its `next`."""
+        heads = leaf.heads() if leaf.waiting else ()
+        self._heaps[leaf] = heap = [pair for pair in heads if pair[1] not in self._closed]
+        heapify(heap)
+        self._choose_lane(leaf)
+
     def _choose_lane(self, leaf: QueueNode) -> None:
         """Set a leaf's `next` to its open group with the first job by priority, or None."""
-        leaf.next = None
-        if leaf.waiting:
-            heads = [
-                (lane.head, lane)
-                for lane in leaf.lanes.values()
-                if lane not in self._closed and lane.head is not None
-            ]
-            leaf.next = min(heads, key=lambda pair: pair[0] or ())[1] if heads else None
+        heap = self._heaps[leaf]
+        while heap and heap[0][1] in self._closed:
+            heappop(heap)
+        leaf.next = heap[0][1] if heap else None
 
     def _choose_child(self, node: QueueNode) -> None:
         """Set a parent's `next` from its first child, and the sort key of any queue.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import itemgetter
 
 from sim.contract import ParameterError
 
@@ -25,7 +26,7 @@ class Association:
     shares: int | None = 1
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Share:
     """A node of the fair-share tree: an account or a user.
 
@@ -108,7 +109,6 @@ class FairShare:
         for entry in associations:
             if entry.user:
                 self._add_user(entry.account, entry.user, entry.shares)
-        self._normalize()
 
     def user_share(self, account: str, user: str) -> Share:
         """Return the share of a user; create missing users and accounts with one share."""
@@ -119,7 +119,6 @@ class FairShare:
                 self._attach(node, self._root)
                 self._accounts[account] = node
             share = self._add_user(account, user, 1)
-            self._normalize()
         return share
 
     def renew(self, elapsed_s: float, running: list[tuple[Share, float, float]]) -> None:
@@ -161,44 +160,35 @@ class FairShare:
         return node
 
     def _attach(self, child: Share, parent: Share) -> None:
-        """Link a node and its parent in both directions; normalized shares are set later."""
+        """Link a node and its parent in both directions."""
         child.parent = parent
         parent.children.append(child)
-
-    def _normalize(self) -> None:
-        """Set the normalized shares of all nodes: parent's part x shares among siblings."""
-
-        def visit(parent: Share) -> None:
-            """Set the normalized shares of all nodes below a parent."""
-            total = sum([child.shares or 0 for child in parent.children])
-            for child in parent.children:
-                part = 1.0 if child.shares is None else child.shares / total if total else 0.0
-                child.normal = parent.normal * part
-                visit(child)
-
-        visit(self._root)
 
     def _decay(self, node: Share, factor: float) -> None:
         """Multiply the usage of a subtree by a factor."""
         node.usage *= factor
         for child in node.children:
-            self._decay(child, factor)
+            if child.children:
+                self._decay(child, factor)
+            else:
+                child.usage *= factor
 
     def _compute_classic(self) -> None:
-        """Set effective usage and factor of all nodes by the classic algorithm."""
+        """Set normalized shares, effective usage and factor of all nodes (classic algorithm)."""
         total_usage = self._root.usage
 
         def visit(parent: Share) -> None:
-            """Set effective usage and factor of all nodes below a parent."""
+            """Set normalized shares, effective usage and factor of all nodes below a parent."""
             total = sum([child.shares or 0 for child in parent.children])
             for child in parent.children:
+                part = 1.0 if child.shares is None else child.shares / total if total else 0.0
+                child.normal = parent.normal * part
                 used = child.usage / total_usage if total_usage else 0.0
                 if child.shares is None:
                     child.effective = parent.effective
                 elif parent is self._root:
                     child.effective = used
                 else:
-                    part = child.shares / total if total else 0.0
                     child.effective = used + (parent.effective - used) * part
                 child.factor = (
                     2.0 ** -(child.effective / child.normal / self._dampening)
@@ -217,18 +207,21 @@ class FairShare:
         count = len(self._users)
         rank = left = count
 
-        def level(child: Share, siblings: list[Share]) -> float:
-            """Return the level fair share: part of shares / part of usage among siblings.
+        def levels(siblings: list[Share]) -> list[float]:
+            """Return the level fair shares: part of shares / part of usage among siblings.
 
             0 without shares; inf without usage or with Fairshare=parent.
             """
-            if child.shares == 0:
-                return 0.0
-            if child.shares is None or not child.usage:
-                return inf
             shares = sum([one.shares or 0 for one in siblings])
             used = sum([one.usage for one in siblings])
-            return (child.shares / shares) / (child.usage / used)
+            return [
+                0.0
+                if one.shares == 0
+                else inf
+                if one.shares is None or not one.usage
+                else (one.shares / shares) / (one.usage / used)
+                for one in siblings
+            ]
 
         def visit(groups: list[list[Share]], *, is_tied: bool) -> None:
             """Rank the users in groups of siblings and below, highest level fair share first.
@@ -236,8 +229,11 @@ class FairShare:
             With `is_tied`, the first user shares the previous rank.
             """
             nonlocal rank, left
-            ranked = [(level(child, siblings), child) for siblings in groups for child in siblings]
-            ranked.sort(key=lambda item: (-item[0], not item[1].is_user))
+            ranked = [
+                pair for siblings in groups for pair in zip(levels(siblings), siblings, strict=True)
+            ]
+            ranked.sort(key=lambda item: not item[1].is_user)
+            ranked.sort(key=itemgetter(0), reverse=True)
             at = 0
             while at < len(ranked):
                 value, child = ranked[at]

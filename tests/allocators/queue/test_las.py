@@ -459,6 +459,14 @@ def test_thresholds_must_ascend_so_that_one_policy_has_one_name(
         Las(thresholds=thresholds)
 
 
+def test_a_promotion_after_less_than_a_second_is_refused() -> None:
+    with pytest.raises(ParameterError, match=r"promote_factor = 0.001 .* at least 0.334\.$"):
+        Las(thresholds=(3.0, 20.0), promote_factor=0.001)
+    for promote_factor in (0.0, 0.334):
+        Las(thresholds=(3.0, 20.0), promote_factor=promote_factor)
+    Las(promote_factor=0.001)  # 3.25 GPU-s under the default thresholds
+
+
 def test_defaults_are_those_of_the_published_simulator() -> None:
     assert (Las().thresholds, Las().promote_factor, Las().backfill) == (
         (3250.0, 7200.0),

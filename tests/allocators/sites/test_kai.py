@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -12,15 +13,18 @@ import yaml
 
 from allocators import make
 from allocators.quotas import QuotaRequest, fair_shares
+from allocators.sites.kai.policy import _Cycle
 from allocators.sites.kai.queues import QueueSpec, ResourceQuota, read_queues
-from allocators.sites.kai.tree import QueueTree, Work
+from allocators.sites.kai.tree import JobOrder, QueueTree, Work
 from allocators.sites.kai.usage import UsageWindow
 from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
 from sim.engine.simulator import Conditions, Simulator
+from sim.engine.view import JobColumns
 from sim.overheads import Overheads
 from sim.result import RunResult
 from sim.trace import Trace
+from tests.counting import count_steps
 from tests.shared import shared
 
 # -- shares
@@ -420,3 +424,67 @@ def test_a_cycle_comes_when_a_protected_time_ends_and_not_before() -> None:
     waits = [(0, 8, 100, "a", 0), (0, 8, 10, "a", 0)]
     result, _ = run(waits, "1x8:v100", queue("a", resources=gpus(8)))
     assert list(result.decisions["t"]) == [0, 100]
+
+
+def test_actions_that_cannot_start_a_job_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only `allocate` may start a job of one queue with equal priorities on a full cluster.
+    actions: list[str] = []
+    for action in ("allocate", "consolidate", "reclaim", "preempt"):
+        monkeypatch.setattr(_Cycle, action, _recorded(getattr(_Cycle, action), action, actions))
+    monkeypatch.setattr(JobOrder, "__init__", _recorded(JobOrder.__init__, "order", actions))
+    one = queue("a", resources=gpus(8))
+    run([(0, 8, 100, "a", 1), (10, 4, 10, "a", 1), (20, 2, 10, "a", 1)], "1x8:v100", one)
+    # At 0, 10 and 20 s, and at 100 s, where both start; at the ends no job waits.
+    assert actions == ["allocate", "order", "consolidate", "reclaim", "preempt"] * 4
+    actions.clear()
+    run([(0, 8, 100, "a", 1), (10, 4, 10, "a", 2)], "1x8:v100", one)
+    # At 10 s the second job has a higher priority: `preempt` orders the jobs as well.
+    assert actions[5:10] == ["allocate", "order", "consolidate", "reclaim", "preempt"]
+    assert actions[10] == "order"
+
+
+def _recorded(method: Callable[..., Any], name: str, calls: list[str]) -> Callable[..., Any]:
+    """Return a method that also appends its name to the calls."""
+
+    def record(*arguments: Any) -> Any:
+        calls.append(name)
+        return method(*arguments)
+
+    return record
+
+
+def test_the_cost_of_closing_groups_grows_as_their_number() -> None:
+    def steps(demands: int) -> int:
+        tree = QueueTree([QueueSpec("a")], (0,))
+        works = {job: Work(tree.nodes["a"], (1.0,), 0.0, job, False) for job in range(demands)}
+        for job, work in works.items():
+            tree.enqueue(job, work)
+        order = JobOrder(tree, works)
+        visited = []
+
+        def close_all() -> None:
+            while (lane := order.next_lane()) is not None:
+                visited.append(lane.demand)
+                order.close([lane])
+
+        count = count_steps(close_all)
+        assert visited == list(range(demands))
+        return count
+
+    assert steps(200) < 2.1 * steps(100)
+
+
+def test_victims_are_sorted_once_per_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    # At 10 s two groups of a higher priority wait, but every running job is in its first minute.
+    asked: list[int] = []
+    value_of = JobColumns.one
+
+    def one(columns: JobColumns, column: str, job: int) -> float:
+        asked.extend([job] if column == "preemptible" else [])
+        return value_of(columns, column, job)
+
+    monkeypatch.setattr(JobColumns, "one", one)
+    rows = [(0, 4, 50, "a", 0), (0, 4, 50, "a", 0), (10, 4, 10, "a", 1), (10, 2, 10, "a", 1)]
+    result, _ = run(rows, "1x8:v100", queue("a", resources=gpus(8), preemptMinRuntime="1m"))
+    assert stints(result) == [(0, 0, 50), (1, 0, 50), (2, 50, 60), (3, 50, 60)]
+    assert sorted(asked) == [0, 1]

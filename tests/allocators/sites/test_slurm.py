@@ -28,6 +28,7 @@ from sim.cluster import Cluster
 from sim.contract import ParameterError, Spec
 from sim.engine.simulator import Simulator
 from sim.trace import Trace
+from tests.counting import count_steps
 from tests.shared import shared
 from trainyard.clusters.slurm_files import (
     SlurmConfig,
@@ -312,6 +313,24 @@ def test_a_user_root_that_is_named_counts_once() -> None:
     )
     fair.renew(100.0, [(ann, 100.0, 2.0), (abe, 100.0, 1.0), (bob, 100.0, 1.0)])
     assert [bob.factor, abe.factor, ann.factor] == [3 / 4, 2 / 4, 1 / 4]
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_the_cost_of_a_renewal_grows_as_the_users(tree: bool) -> None:
+    def steps(count: int) -> int:
+        fair = FairShare((), 5000.0, 1.0, tree=tree)
+        users = [(fair.user_share("", f"u{at}"), 300.0, at + 1.0) for at in range(count)]
+        return count_steps(lambda: fair.renew(300.0, users))
+
+    assert steps(400) < 2.1 * steps(200)
+
+
+def test_the_cost_of_a_new_user_does_not_grow_with_the_users() -> None:
+    fair = FairShare((), 5000.0, 1.0, tree=True)
+    first = count_steps(lambda: fair.user_share("", "u"))
+    for at in range(200):
+        fair.user_share("", f"u{at}")
+    assert count_steps(lambda: fair.user_share("", "last")) <= first
 
 
 def test_usage_of_users_adds_up_to_the_root() -> None:

@@ -483,7 +483,7 @@ class TestEndings:
             ),
             (
                 jobs((0, 1, 3000), (0, 1, 3000)),
-                "las:thresholds=1,promote_factor=0.2",
+                "las:thresholds=5,promote_factor=0.2",
                 {"overheads": Overheads(restart_s=3000)},
             ),
             (
