@@ -455,13 +455,9 @@ def _share_error(
     """
     if not len(dt) or len(dt) > _MAX_SHARE_INSTANTS or any(len(row.leaves) > 1 for row in rows):
         return [nan] * len(rows)
-    keys, which = np.unique(np.vstack([demand, total]), axis=1, return_inverse=True)
-    shares = np.zeros((len(rows), keys.shape[1]))
-    for at in range(keys.shape[1]):
-        demands = tree.sums({row.leaves[0]: keys[place, at] for place, row in enumerate(rows)})
-        fair = tree.shares(float(keys[-1, at]), demands)
-        shares[:, at] = [fair[row.leaves[0]] for row in rows]
-    away = np.abs(used - shares[:, which.ravel()])
+    leaves = [row.leaves[0] for row in rows]
+    shares = tree.share_series(total, dict(zip(leaves, demand, strict=True)))
+    away = np.abs(used - shares[leaves])
     mean: list[float] = (away @ dt / dt.sum()).tolist()
     return mean
 
