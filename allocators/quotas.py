@@ -313,6 +313,10 @@ def with_catch_all(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
     return quotas if has_row else (*quotas, Quota(CATCH_ALL, 0.0))
 
 
+_STATES_AT_ONCE: Final = 8_192
+"""States whose shares are computed together: as many as the processor's cache holds."""
+
+
 class QuotaTree:
     """A quota table as a tree; jobs belong to its leaves.
 
@@ -381,7 +385,9 @@ class QuotaTree:
         for above, children in self._children.items():
             rows = [self.rows[at] for at in children]
             divided = totals if above < 0 else shares[above]
-            shares[children] = _share_series(divided, rows, sums[children])
+            for begin in range(0, len(totals), _STATES_AT_ONCE):
+                part = slice(begin, begin + _STATES_AT_ONCE)
+                shares[children, part] = _share_series(divided[part], rows, sums[children, part])
         return shares
 
 
