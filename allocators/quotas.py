@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import floor, inf, isfinite
+from operator import add
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sim.contract import ParameterError
+
+Floats = NDArray[np.float64]
 
 CATCH_ALL: Final = "without quota"
 """Name of the row for jobs of tenants without a quota."""
@@ -74,15 +81,12 @@ def fair_shares(total: float, asks: Sequence[QuotaRequest], k: float = 0.0) -> l
         min(total if ask.deserved == inf else ask.deserved, most)
         for ask, most in zip(asks, capped, strict=True)
     ]
-    left = total - sum(shares)
+    # Not `sum`: from Python 3.12 on it rounds in another way than the additions of `share_series`.
+    left = total - reduce(add, shares, 0.0)
     if left <= 0:
         return shares
-    by_priority: dict[int, list[int]] = {}
-    for queue, ask in enumerate(asks):
-        by_priority.setdefault(ask.priority, []).append(queue)
-    levels = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
     remainders: list[dict[int, float]] = []
-    for level in levels:
+    for level in _by_priority([ask.priority for ask in asks]):
         left, rests = _divide_by_weight(left, asks, capped, level, shares, k)
         remainders.append(rests)
     for rests in remainders:
@@ -91,6 +95,14 @@ def fair_shares(total: float, asks: Sequence[QuotaRequest], k: float = 0.0) -> l
             shares[queue] += given
             left -= given
     return shares
+
+
+def _by_priority(priorities: Sequence[int]) -> list[list[int]]:
+    """Return the indices of the queues of each priority, the highest priority first."""
+    levels: dict[int, list[int]] = {}
+    for queue, priority in enumerate(priorities):
+        levels.setdefault(priority, []).append(queue)
+    return [levels[priority] for priority in sorted(levels, reverse=True)]
 
 
 def _divide_by_weight(
@@ -108,7 +120,7 @@ def _divide_by_weight(
     rests: dict[int, float] = {}
     while left > 0:
         unfilled = [queue for queue in level if capped[queue] > shares[queue]]
-        total_weight = sum([asks[queue].weight for queue in unfilled])
+        total_weight = reduce(add, [asks[queue].weight for queue in unfilled], 0.0)
         if total_weight <= 0:
             break
         norms = {queue: asks[queue].weight / total_weight for queue in unfilled}
@@ -116,7 +128,7 @@ def _divide_by_weight(
             queue: max(0.0, norms[queue] + k * (norms[queue] - asks[queue].usage))
             for queue in unfilled
         }
-        parts = sum(weights.values())
+        parts = reduce(add, weights.values(), 0.0)
         if parts <= 0:
             break
         amount, again = left, False
@@ -310,6 +322,10 @@ def with_catch_all(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
     return quotas if has_row else (*quotas, Quota(CATCH_ALL, 0.0))
 
 
+_STATES_AT_ONCE: Final = 8_192
+"""States whose shares are computed together: as many as the processor's cache holds."""
+
+
 class QuotaTree:
     """A quota table as a tree; jobs belong to its leaves.
 
@@ -342,37 +358,100 @@ class QuotaTree:
             at = self.above[at]
         return path
 
-    def sums(self, amounts: Mapping[int, float]) -> list[float]:
-        """Return, for every row, the sum of the amounts of the leaves at or below it."""
-        totals = [0.0] * len(self.rows)
-        for leaf, amount in amounts.items():
-            for at in self.path(leaf):
-                totals[at] += amount
-        return totals
-
     def shares(self, total: float, requests: Sequence[float]) -> list[float]:
         """Return the fair share of every row of a total, given the requests per row."""
-        shares = [0.0] * len(self.rows)
-        self._divide(-1, total, requests, shares)
+        shares, rows = [0.0] * len(self.rows), self.rows
+        for above, children in self._children.items():
+            asks = [
+                QuotaRequest(
+                    rows[at].deserved,
+                    rows[at].weight,
+                    requests[at],
+                    rows[at].maximum,
+                    rows[at].priority,
+                )
+                for at in children
+            ]
+            given = fair_shares(total if above < 0 else shares[above], asks)
+            for at, share in zip(children, given, strict=True):
+                shares[at] = share
         return shares
 
-    def _divide(
-        self, above: int, total: float, requests: Sequence[float], shares: list[float]
-    ) -> None:
-        """Divide the share of a row among its children, recursively, into `shares`."""
-        children = self._children.get(above, [])
-        rows = self.rows
-        asks = [
-            QuotaRequest(
-                rows[at].deserved,
-                rows[at].weight,
-                requests[at],
-                rows[at].maximum,
-                rows[at].priority,
-            )
-            for at in children
-        ]
-        for at, share in zip(children, fair_shares(total, asks), strict=True):
-            shares[at] = share
-            if at in self._children:
-                self._divide(at, share, requests, shares)
+    def share_series(self, totals: Floats, requests: Mapping[int, Floats]) -> Floats:
+        """Return the fair share of every row in many states, of shape (rows, states).
+
+        Parameters
+        ----------
+        totals : array of shape (states,)
+            GPUs to divide in each state.
+        requests : mapping of leaf row to array of shape (states,)
+            GPUs that the jobs of the row hold and wait for.
+        """
+        sums, shares = np.zeros((2, len(self.rows), len(totals)))
+        for leaf, request in requests.items():
+            for at in self.path(leaf):
+                sums[at] += request
+        for above, children in self._children.items():
+            rows = [self.rows[at] for at in children]
+            divided = totals if above < 0 else shares[above]
+            for begin in range(0, len(totals), _STATES_AT_ONCE):
+                part = slice(begin, begin + _STATES_AT_ONCE)
+                shares[children, part] = _share_series(divided[part], rows, sums[children, part])
+        return shares
+
+
+def _share_series(totals: Floats, rows: Sequence[Quota], requests: Floats) -> Floats:
+    """Return the `fair_shares` of sibling rows in many states, equal to the last bit.
+
+    `totals` has one entry per state; `requests` and the shares have one row per quota.
+    """
+    limits, deserved = (
+        np.array([[getattr(row, name)] for row in rows]) for name in ("maximum", "deserved")
+    )
+    capped = np.minimum(requests, limits)
+    shares = np.minimum(np.where(deserved == inf, totals, deserved), capped)
+    left = totals - reduce(add, shares, 0.0)
+    remainders = []
+    for level in _by_priority([row.priority for row in rows]):
+        weights = np.array([[rows[queue].weight] for queue in level])
+        level_shares = shares[level]
+        remainders.append((np.array(level), _divide(left, weights, capped[level], level_shares)))
+        shares[level] = level_shares
+    for queues, rests in remainders:
+        states = np.flatnonzero((left > 0) & rests.any(axis=0))
+        for rank in np.argsort(-rests[:, states], axis=0, kind="stable"):
+            queue = queues[rank]
+            room = np.minimum(left[states], capped[queue, states] - shares[queue, states])
+            given = np.where(rests[rank, states] > 0, np.clip(room, 0.0, 1.0), 0.0)
+            shares[queue, states] += given
+            left[states] -= given
+    return shares
+
+
+def _divide(left: Floats, weights: Floats, capped: Floats, shares: Floats) -> Floats:
+    """Return the fractions lost by rounding when units are divided by weight in many states.
+
+    Updates `left` and `shares` like `_divide_by_weight`. Arrays but `left` have one row per queue.
+    """
+    rests, states = np.zeros_like(shares), np.flatnonzero(left > 0)
+    while len(states):
+        unfilled = np.where(capped[:, states] > shares[:, states], weights, 0.0)
+        total_weight = reduce(add, unfilled, 0.0)
+        states, unfilled = states[total_weight > 0], unfilled[:, total_weight > 0]
+        norms = unfilled / total_weight[total_weight > 0]
+        amount, parts = left[states], reduce(add, norms, 0.0)
+        is_again = np.zeros(len(states), np.bool_)
+        for queue, norm in enumerate(norms):
+            takes = np.flatnonzero(norm > 0)
+            state = states[takes]
+            fair = amount[takes] * norm[takes] / parts[takes]
+            need = capped[queue, state] - shares[queue, state]
+            whole = np.floor(fair + _ROUNDING)
+            given = np.where(need <= fair, need, whole)
+            rest = np.where(fair > whole, fair - whole, rests[queue, state])
+            rests[queue, state] = np.where(need <= fair, 0.0, rest)
+            is_again[takes] |= need < fair
+            shares[queue, state] += given
+            left[state] -= given
+        states = states[is_again & (left[states] > 0)]
+    return rests

@@ -164,9 +164,12 @@ class Demands:
             Whether the allocator sizes workers and servers itself, so that what a job asks for need
             not fit together.
         """
-        obstacles = np.array(
+        by_demand = np.array(
             [self._obstacle(demand, mixed=mixed, apart=apart) for demand in self.unique], "U8"
-        )[self.codes]
+        )
+        if (by_demand == "").all():
+            return np.zeros(len(self.codes), "U8")
+        obstacles = by_demand[self.codes]
         if smallest is None:
             return obstacles
         for job in np.flatnonzero(obstacles != ""):
@@ -340,7 +343,8 @@ def _combination_codes(columns: Sequence[NDArray[Any]]) -> tuple[NDArray[np.int6
         values, names = pd.factorize(column)
         if len(names) > 1:
             codes = pd.factorize(codes * len(names) + values)[0].astype(np.int64)
-    return codes, np.unique(codes, return_index=True)[1].tolist()
+    # A code above all before it is new.
+    return codes, np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1)).tolist()
 
 
 def capacity_for(node: Node, demand: Demand) -> float:

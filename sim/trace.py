@@ -332,9 +332,7 @@ class Trace:
                 )
                 mix.update(values.cat.codes.to_numpy(np.int32).tobytes())
             else:
-                mix.update(
-                    "\x1f".join(values.fillna("").astype(str)).encode("utf-8", "surrogatepass")
-                )
+                mix.update(_join_texts(values))
         return mix.hexdigest()
 
     @property
@@ -431,6 +429,15 @@ def _check_rows(frame: pd.DataFrame, name: str) -> None:
                 f" ({frame[column].iloc[row]}). Correct or drop it."
             )
     _check_scaling(frame, name)
+
+
+def _join_texts(values: pd.Series) -> memoryview:
+    """Return the UTF-8 bytes of all texts of a column, with U+001F between them."""
+    cells = pa.array(values, pa.large_string(), from_pandas=True)
+    texts = cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+    column = pa.ListArray.from_arrays([0, len(texts)], texts.fill_null(""))
+    separator = pa.scalar("\x1f", pa.large_string())
+    return memoryview(pc.binary_join(column, separator)[0].as_buffer())
 
 
 def mark_repeated_ids(ids: pd.Series) -> pd.Series:

@@ -41,9 +41,13 @@ _HOME: Final = "home"
 _BAR_FIRST: Final = (*run_status.RESULTS, _FIRST)
 TARGET: Final = "page"
 """URL parameter: the page that app.py opens."""
-_STYLES: Final = (Path(__file__).with_name("style.css"), component.STYLE)
-_ICON: Final = Path(__file__).with_name("icon.svg")
-_SCRIPTS: Final = (Path(__file__).with_name("frame.js"), slider.SCRIPT)
+_FILES: Final = Path(__file__).parent
+_ICON: Final = _FILES / "icon.svg"
+_STYLES: Final = (_FILES / "style.css", component.STYLE, _FILES / "comparing/tiles.css")
+_SCRIPTS: Final = (_FILES / "frame.js", slider.SCRIPT)
+_LEDGER_SCRIPTS: Final = (component.SCRIPT, _FILES / "comparing/tiles.js")
+"""Scripts of pages with a ledger; its components would send them with every drawing."""
+_LEDGER_PAGES: Final = ("compare", "plan")
 _LOST: Final = (
     '<p class="ty-lost-line" role="status">The connection to the server is lost. The page stays'
     " and reconnects by itself.</p>"
@@ -127,11 +131,6 @@ def _draw_navigation(title: str) -> st.Page:
     """Set page title, styles and scripts; draw the navigation; return the current page."""
     st.set_page_config(page_title=title, page_icon=str(_ICON), layout="wide")
     st.html(f"<style>{''.join(path.read_text(encoding='utf-8') for path in _STYLES)}</style>")
-    st.html(
-        f"<script>{''.join(path.read_text(encoding='utf-8') for path in _SCRIPTS)}</script>"
-        f"{browser_identity.cookie_script()}",
-        unsafe_allow_javascript=True,
-    )
     pages = [
         st.Page(
             f"pages/{name}.py",
@@ -145,7 +144,14 @@ def _draw_navigation(title: str) -> st.Page:
     start_alias = st.Page(
         _open_first_page, title=PAGES[_FIRST], url_path=_FIRST, visibility="hidden"
     )
-    return st.navigation([*pages, start_alias], position="top")
+    page = st.navigation([*pages, start_alias], position="top")
+    scripts = (*_SCRIPTS, *(_LEDGER_SCRIPTS if page.url_path in _LEDGER_PAGES else ()))
+    st.html(
+        f"<script>{''.join(path.read_text(encoding='utf-8') for path in scripts)}</script>"
+        f"{browser_identity.cookie_script()}",
+        unsafe_allow_javascript=True,
+    )
+    return page
 
 
 def _open_first_page() -> None:

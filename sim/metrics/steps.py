@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,14 +32,14 @@ class Steps(NamedTuple):
     bin_s: float
 
 
-def accumulate(times: Floats, deltas: Sequence[Floats]) -> tuple[Floats, list[Floats]]:
+def accumulate(times: Floats, deltas: Iterable[Floats]) -> tuple[Floats, list[Floats]]:
     """Return the instants at which any running sum of changes takes a new value, and the sums.
 
     Parameters
     ----------
     times : array, seconds
         Instants of the changes, in any order.
-    deltas : sequence of arrays of the same length
+    deltas : iterable of arrays of the same length
         Amounts of the changes; whole numbers stay exact.
 
     Notes

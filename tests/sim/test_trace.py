@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from sim.errors import TraceError
@@ -294,6 +295,16 @@ class TestDigest:
             for users in (["x", "y", "x"], ["y", "x", "y"], ["x", "x", "y"], ["x", "z", "x"])
         ]
         assert len(set(variants)) == 4
+
+    def test_texts_are_hashed_with_a_separator_also_in_chunks(self) -> None:
+        name = ["é", nan, "b\x1fc"]
+        chunks = pa.chunked_array([["é"], [None, "b\x1fc"]], pa.large_string())
+        in_chunks = pd.Series(
+            pd.arrays.ArrowStringArray(chunks, dtype=pd.StringDtype(na_value=nan))
+        )
+        for values in (name, in_chunks):
+            digest = Trace.of(frame(name=values, submit_time_s=[1.0, 2.0, 3.0])).digest
+            assert digest == "ab7c7c61ec6793864cab7b61dc84211c"
 
     def test_odd_letters_do_no_harm(self) -> None:
         assert Trace.of(frame(user=["é", "ä", "日"], name=["=1+1", "", nan])).digest

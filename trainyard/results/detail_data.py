@@ -231,11 +231,7 @@ class Details:
             return None
         return None if teams.column == "user" and teams.proposed else teams
 
-    @cached_property
-    def tenants(self) -> Mapping[str, TenantReport]:
-        """Team reports of each complete policy, first repeats; empty without teams or GPUs."""
-        teams, cluster = self.teams, self._runs.study.base.cluster
-        if teams is None or not cluster.gpus:
-            return {}
-        firsts = _first_repeats(self._runs).items()
-        return {title: tenant_report(one.result(), teams, cluster) for title, one in firsts}
+    def tenant_report(self, title: str, teams: Teams) -> TenantReport:
+        """Return the team report of a complete policy, first repeat; not kept, for its size."""
+        result = _first_repeats(self._runs)[title].result()
+        return tenant_report(result, teams, self._runs.study.base.cluster)

@@ -310,14 +310,11 @@ def tenant_report(result: RunResult, teams: Teams, cluster: Cluster) -> TenantRe
     used, demand, total = used[:, : len(dt)], demand[:, : len(dt)], total[: len(dt)]
     quota = _quotas(teams, rows)[:, None]
     deserved = np.minimum(quota, demand)
-    borrowed = np.maximum(0.0, used - quota)
-    spare = np.maximum(0.0, quota - used)
-    all_borrowed, all_spare = borrowed.sum(axis=0), spare.sum(axis=0)
-    lent = spare * (np.minimum(all_borrowed, all_spare) / np.where(all_spare > 0, all_spare, 1.0))
+    all_borrowed = np.maximum(0.0, used - quota).sum(axis=0)
+    all_spare = np.maximum(0.0, quota - used).sum(axis=0)
+    lent_share = np.minimum(all_borrowed, all_spare) / np.where(all_spare > 0, all_spare, 1.0)
     gap = np.maximum(0.0, deserved - used)
-    starved = gap > _SLACK_GPUS
-    gap = np.where(starved, gap, 0.0)
-    by_borrowers = np.minimum(gap, all_borrowed)
+    gap[gap <= _SLACK_GPUS] = 0.0
     row_of = _row_of(rows, teams.leaf)
     evicted = evictions_by_team(result, row_of, t_s, used, deserved)
     error = _share_error(tree, rows, used, demand, total, dt)
@@ -327,7 +324,8 @@ def tenant_report(result: RunResult, teams: Teams, cluster: Cluster) -> TenantRe
     for at, row in enumerate(rows):
         own = np.isin(teams.leaf, row.leaves)
         waited = waits[own & np.isfinite(waits)]
-        spells = _spell_lengths_s(starved[at], t_s)
+        spells = _spell_lengths_s(gap[at] > 0, t_s)
+        by_borrowers = np.minimum(gap[at], all_borrowed)
         rows_out.append(
             {
                 "team": row.name,
@@ -335,12 +333,12 @@ def tenant_report(result: RunResult, teams: Teams, cluster: Cluster) -> TenantRe
                 "jobs": int(own.sum()),
                 "deserved_h": float(deserved[at] @ dt),
                 "used_h": float(used[at] @ dt),
-                "borrowed_h": float(borrowed[at] @ dt),
-                "lent_h": float(lent[at] @ dt),
-                "starved_s": float(starved[at] @ dt) * _HOUR_S,
+                "borrowed_h": float(np.maximum(0.0, used[at] - quota[at]) @ dt),
+                "lent_h": float(np.maximum(0.0, quota[at] - used[at]) * lent_share @ dt),
+                "starved_s": float((gap[at] > 0) @ dt) * _HOUR_S,
                 "starved_h": float(gap[at] @ dt),
-                "by_borrowers_h": float(by_borrowers[at] @ dt),
-                "by_place_h": float((gap - by_borrowers)[at] @ dt),
+                "by_borrowers_h": float(by_borrowers @ dt),
+                "by_place_h": float((gap[at] - by_borrowers) @ dt),
                 "reclaim_p50_s": _quantile(spells, 0.5),
                 "reclaim_p95_s": _quantile(spells, 0.95),
                 "stopped": int(own[stopped].sum()),
@@ -425,23 +423,27 @@ def _usage_courses(
     parts = [begin_s[counts], over_s[counts], t0, t1, down0, down1, zero, zero + result.end_s]
     times = np.concatenate(parts)
     edges = np.cumsum([0, *map(len, parts)])
-    deltas = []
-    for at in range(len(rows)):
-        uses, wants = np.zeros(len(times)), np.zeros(len(times))
-        mine, theirs = (own == at)[counts], own[job] == at
-        wants[edges[0] : edges[1]] = requested[counts] * mine
-        wants[edges[1] : edges[2]] = -requested[counts] * mine
-        for place, sign in ((2, 1.0), (3, -1.0)):
-            part = slice(edges[place], edges[place + 1])
-            uses[part] = sign * held * theirs
-            wants[part] = sign * more * theirs
-        deltas += [uses, wants]
+
+    def changes() -> Iterator[Floats]:
+        """Yield the changes of GPUs held and demanded, row by row, then those of the cluster."""
+        for at in range(len(rows)):
+            uses, wants = np.zeros(len(times)), np.zeros(len(times))
+            mine, theirs = (own == at)[counts], own[job] == at
+            wants[edges[0] : edges[1]] = requested[counts] * mine
+            wants[edges[1] : edges[2]] = -requested[counts] * mine
+            for place, sign in ((2, 1.0), (3, -1.0)):
+                part = slice(edges[place], edges[place + 1])
+                uses[part] = sign * held * theirs
+                wants[part] = sign * more * theirs
+            yield from (uses, wants)
+        yield from (there, mark)
+
     there = np.zeros(len(times))
     there[edges[4] : edges[5]], there[edges[5] : edges[6]] = -down, down
     there[edges[6]] = sizes.sum()
     mark = np.zeros(len(times))
     mark[-1] = 1.0  # makes the end an instant
-    t_s, values = accumulate(times, [*deltas, there, mark])
+    t_s, values = accumulate(times, changes())
     return t_s, np.array(values[:-2:2]), np.array(values[1:-2:2]), values[-2]
 
 
@@ -455,13 +457,9 @@ def _share_error(
     """
     if not len(dt) or len(dt) > _MAX_SHARE_INSTANTS or any(len(row.leaves) > 1 for row in rows):
         return [nan] * len(rows)
-    keys, which = np.unique(np.vstack([demand, total]), axis=1, return_inverse=True)
-    shares = np.zeros((len(rows), keys.shape[1]))
-    for at in range(keys.shape[1]):
-        demands = tree.sums({row.leaves[0]: keys[place, at] for place, row in enumerate(rows)})
-        fair = tree.shares(float(keys[-1, at]), demands)
-        shares[:, at] = [fair[row.leaves[0]] for row in rows]
-    away = np.abs(used - shares[:, which.ravel()])
+    leaves = [row.leaves[0] for row in rows]
+    shares = tree.share_series(total, dict(zip(leaves, demand, strict=True)))
+    away = np.abs(used - shares[leaves])
     mean: list[float] = (away @ dt / dt.sum()).tolist()
     return mean
 

@@ -295,8 +295,9 @@ def _round_for_readout(value: float) -> float | None:
 
 
 def _three(value: float) -> float:
-    """Return a value with three significant digits."""
-    return float(f"{value:.3g}")
+    """Return a value with three significant digits; whole ones as integers, for short JSON."""
+    rounded = float(f"{value:.3g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def _labels(compared: ComparedRuns) -> list[str]:

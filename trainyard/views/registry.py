@@ -58,12 +58,14 @@ def _predictions(compared: ComparedRuns) -> Views:
 
 
 def _tenants(compared: ComparedRuns) -> Views:
-    """Yield the figure of tenants under each drawn policy; nothing without tenants."""
-    teams = compared.details.teams
-    if teams is not None:
-        for title, report in compared.details.tenants.items():
+    """Yield the figure of tenants under each drawn policy; nothing without tenants or GPUs."""
+    teams, runs = compared.details.teams, compared.runs
+    if teams is not None and compared.cluster.gpus:
+        for title in (runs.titles[at] for at in runs.places):
             if title in compared.drawn:
+                report = compared.details.tenant_report(title, teams)
                 view = tenants.tenants(compared, title, teams, report)
+                del report  # as large as a result
                 yield replace(view, note=f"{view.note} {teams.assumed}")
 
 

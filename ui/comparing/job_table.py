@@ -96,20 +96,40 @@ def _job_changes(
 
 def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search: str) -> None:
     """Draw a table of the first 200 jobs that match; a row opens the job drawer."""
-    report = compared.report
-    all_rows = _job_changes(report.mark, title, compared.runs, compared)
-    rows, count = jobs_changed.first_rows(all_rows, order, search.strip(), MAX_ROWS)
-    if rows.empty:
+    mark, epoch = compared.report.mark, compared.epoch
+    table, ids, count = _shown_rows(mark, title, order, search.strip(), epoch, compared)
+    if table is None:
         st.caption("No job matches the search." if search else "No job changes in this direction.")
         return
+    job_drawer.draw_job_table(order, table, ids, min(38 + 35 * len(table), 378))
+    if count > len(ids):
+        st.caption(f"{len(ids)} of {words.plural(count, 'job')}.")
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _shown_rows(
+    cache_key: str,
+    title: str,
+    order: jobs_changed.Order,
+    search: str,
+    epoch: str,
+    _compared: ComparedRuns,
+) -> tuple[pd.DataFrame | None, list[str], int]:
+    """Return the table of the first jobs that match, their ids, and how many match; cached.
+
+    The table is None if no job matches.
+    """
+    report = _compared.report
+    all_rows = _job_changes(cache_key, title, _compared.runs, _compared)
+    rows, count = jobs_changed.first_rows(all_rows, order, search, MAX_ROWS)
+    if rows.empty:
+        return None, [], 0
     has_baseline = rows["base_s"].notna().any()
     columns = {
         "Job": rows["job_id"].astype("str"),
         "User": rows["user"].astype("str"),
         "GPUs": rows["gpus"],
-        "Submitted": rows["submit_s"].map(
-            lambda instant_s: words.run_time(instant_s, compared.epoch)
-        ),
+        "Submitted": rows["submit_s"].map(lambda instant_s: words.run_time(instant_s, epoch)),
         f"Completion, {title}{figure.SECONDS}": rows["jct_s"],
     }
     if has_baseline:
@@ -120,9 +140,4 @@ def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, se
     columns[f"Wait, {title}{figure.SECONDS}"] = rows["wait_s"]
     if not rows["user"].astype("str").any():
         del columns["User"]
-    table = figure.readable(pd.DataFrame(columns))
-    job_drawer.draw_job_table(
-        order, table, rows["job_id"].astype("str").tolist(), min(38 + 35 * len(table), 378)
-    )
-    if count > len(rows):
-        st.caption(f"{len(rows)} of {words.plural(count, 'job')}.")
+    return figure.readable(pd.DataFrame(columns)), columns["Job"].tolist(), count

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import streamlit as st
@@ -39,12 +38,11 @@ _ALL_JOBS: Final = "All jobs"
 _GROUP, _COLUMNS = "group", "columns"
 _TIME, _CURVE = "over_time", "done_within"
 """Keys of the two charts."""
-_FILES: Final = Path(__file__).parent
 _TILES: Final = st.components.v2.component(
     "trainyard_tiles",
     html='<div class="ty-tiles" role="group" aria-label="Figures of the highlighted policy"></div>',
-    css=(_FILES / "tiles.css").read_text(encoding="utf-8"),
-    js=(_FILES / "tiles.js").read_text(encoding="utf-8"),
+    # On several lines, or Streamlit reads it as a file name.
+    js="export default (component) => {\n  return window.trainyardTiles(component);\n}\n",
     isolate_styles=False,
 )
 
@@ -276,13 +274,27 @@ def _draw_ledger(view: ComparisonView) -> None:
             if spec not in policies
         ]
         notes = headline.row_notes(runs, compared.report.skipped)
+        status = ledger.State(view.choice.high, notes, hollow, figure.is_dark())
+        names = tuple(metric.name for metric in metrics)
+        ledger_key = (*view.key, names, status.high, *notes.items(), *hollow, status.dark)
         component.draw(
-            view.ledger(metrics, ledger.State(view.choice.high, notes, hollow, figure.is_dark())),
+            view.ledger(metrics, status)
+            if view.is_draft
+            else _cached_ledger(ledger_key, view, metrics, status),
             "ledger",
             component.LedgerCharts(_TIME, _CURVE, strip=True),
             on_high=_on_highlight,
             on_window=lambda ends: zoom_window.set_window(ends, compared.report.end_s),
         )
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _cached_ledger(
+    key: tuple[object, ...], _view: ComparisonView, _metrics: list[Metric], _status: ledger.State
+) -> ledger.LedgerView:
+    """Return the ledger of a view, cached for all sessions and never changed."""
+    del key
+    return _view.ledger(_metrics, _status)
 
 
 def _on_highlight(title: str) -> None:

@@ -1,8 +1,11 @@
 // Six figures of the highlighted policy. Those that policies can be judged by are pressed; all of
 // them together are one stop of the keyboard, with arrows inside.
+// It is put into the page once, because what a component brings with it is sent again whenever it is drawn.
+(() => {
+if (window.trainyardTiles) return;
 const tag = (name, kind, text = "") => Object.assign(document.createElement(name), { className: kind, textContent: text });
 
-export default function ({ data, parentElement, setTriggerValue }) {
+window.trainyardTiles = ({ data, parentElement, setTriggerValue }) => {
   const root = parentElement.querySelector(".ty-tiles");
   const focused = [...root.children].indexOf(document.activeElement);
   const chosen = Math.max(data.findIndex((one) => one.chosen), data.findIndex((one) => one.goal && !data.some((other) => other.chosen)));
@@ -28,4 +31,5 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const buttons = [...root.querySelectorAll("button")], step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step) buttons[(buttons.indexOf(event.target) + step + buttons.length) % buttons.length]?.focus();
   };
-}
+};
+})();

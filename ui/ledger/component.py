@@ -17,11 +17,13 @@ _HTML: Final = """<div class="ty-ledger" tabindex="0" role="grid" aria-label="Po
 <table role="presentation"><thead role="rowgroup"></thead><tbody role="rowgroup"></tbody></table>
 <div aria-live="polite"></div></div>"""
 STYLE: Final = _HERE / "ledger.css"
-"""Style sheet that `ui.layout` adds to every page; a component would send it with every drawing."""
+SCRIPT: Final = _HERE / "ledger.js"
+"""Files that `ui.layout` adds to a page; a component would send them with every drawing."""
 _MOUNT: Final = st.components.v2.component(
     "trainyard_ledger",
     html=_HTML,
-    js=(_HERE / "ledger.js").read_text(encoding="utf-8"),
+    # On several lines, or Streamlit reads it as a file name.
+    js="export default (component) => {\n  return window.trainyardLedger(component);\n}\n",
     isolate_styles=False,
 )
 _SORT: Final = "ledger_sort"

@@ -1,5 +1,8 @@
 // Legend, table and readout of compared runs. Names are foreign text and reach the page through
-// textContent only. One state per place survives every update, and so do focus, scroll and readout.
+// textContent only. One state per place survives every update, and so do focus, scroll and readout. It is put into the
+// page once, because what a component brings with it is sent again whenever it is drawn.
+(() => {
+if (window.trainyardLedger) return;
 const states = new WeakMap();
 const roles = { tr: "row", td: "gridcell", th: "columnheader" };
 const tag = (name, text = "", kind = "", more = {}) => Object.assign(document.createElement(name), { textContent: text, className: kind, role: roles[name] ?? null }, more);
@@ -14,7 +17,7 @@ function drawn(chart) {
   return { left: x._offset, width: x._length, rows, top: y._offset, height: y._length, bottom: low._offset + low._length, lines: lines.filter(([, node]) => node) };
 }
 
-export default function ({ data, parentElement, setTriggerValue }) {
+window.trainyardLedger = ({ data, parentElement, setTriggerValue }) => {
   const root = parentElement.querySelector(".ty-ledger");
   if (!states.has(root)) states.set(root, listen({ root, at: null, saved: new Map(), bound: new WeakSet(), end: new AbortController() }));
   const s = Object.assign(states.get(root), { data, send: setTriggerValue });
@@ -22,7 +25,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   s.at === null ? rest(s) : read(s, Math.min(s.at, data.t.length - 1));
   // Of two calls in a row the first may be cleaned up while its place stays.
   return () => setTimeout(() => root.isConnected || (rest(s), raise(s, null), s.end.abort()));
-}
+};
 
 function table(s) {
   const { data, root } = s, wide = { colSpan: Math.max(data.columns.length, 1) };
@@ -181,3 +184,4 @@ const length = (s) => {
   const [size, unit] = [[90, 1, "s"], [5400, 60, "min"], [172800, 3600, "h"], [Infinity, 86400, "days"]].find(([most]) => s < most).slice(1);
   return `${s / size >= 9.95 ? Math.round(s / size).toLocaleString("en") : +(s / size).toPrecision(2)} ${unit}`;
 };
+})();

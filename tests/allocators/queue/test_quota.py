@@ -6,6 +6,7 @@ import random
 from math import inf
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -45,14 +46,36 @@ def test_a_wrong_table_is_said(text: str, message: str) -> None:
 
 def test_shares_go_down_the_tree() -> None:
     tree = QuotaTree(with_catch_all(read_quotas("g: 6; h: 2; a: 4 under g; b: 2 under g")))
-    asks = tree.sums({tree.leaf("a"): 1, tree.leaf("b"): 9, tree.leaf("h"): 2, tree.leaf("x"): 5})
-    assert dict(zip(tree.at, tree.shares(8, asks), strict=True)) == {
-        "g": 6,
-        "h": 2,
-        CATCH_ALL: 0,
-        "a": 1,
-        "b": 5,
-    }
+    requests = {"g": 10.0, "h": 2.0, CATCH_ALL: 5.0, "a": 1.0, "b": 9.0}
+    shares = {"g": 6, "h": 2, CATCH_ALL: 0, "a": 1, "b": 5}
+    by_row = tree.shares(8, [requests[name] for name in tree.at])
+    assert dict(zip(tree.at, by_row, strict=True)) == shares
+    leaves = {tree.at[name]: np.array([requests[name]]) for name in ("a", "b", "h", CATCH_ALL)}
+    series = tree.share_series(np.array([8.0]), leaves)
+    assert dict(zip(tree.at, series[:, 0], strict=True)) == shares
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_shares_of_many_states_equal_those_of_one_to_the_last_bit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows: list[Quota] = []
+    for at in range(int(rng.integers(1, 14))):
+        parent = str(rng.choice(["", *(row.name for row in rows)][:4]))
+        deserved, maximum = rng.choice([0, 1, 2.5, 3.1, 8, inf]), rng.choice([inf, inf, 6.3, 2])
+        weight = rng.choice([0, 1, 2, 0.3, 0.1])
+        row = Quota(f"r{at}", deserved, maximum, weight, int(rng.integers(0, 3)), parent)
+        rows.append(row)
+    tree, states = QuotaTree(with_catch_all(tuple(rows))), 60
+    leaves = sorted({tree.leaf(name) for name in tree.at})
+    totals = rng.choice([0, 4, 20, 31.7, 64], states)
+    requests = rng.choice([0, 1, 2.5, 7, 20.1], (len(leaves), states))
+    series = tree.share_series(totals, dict(zip(leaves, requests, strict=True)))
+    for state in range(states):
+        sums = [0.0] * len(tree.rows)
+        for leaf, amount in zip(leaves, requests[:, state].tolist(), strict=True):
+            for at in tree.path(leaf):
+                sums[at] += amount
+        assert series[:, state].tolist() == tree.shares(float(totals[state]), sums)
 
 
 def run(rows: list[tuple[float, int, float, str]], cluster: str, **params: Any) -> RunResult:
