@@ -26,7 +26,7 @@ from sim.contract import Spec
 from trainyard.library import library
 from trainyard.library.library import HERE
 from trainyard.store import Store
-from trainyard.store.index import RUN
+from trainyard.store.rows import RUN
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study

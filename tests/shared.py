@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.store.index import Clock
+from trainyard.store.rows import Clock
 
 ROOT = Path(os.environ.get("TRAINYARD_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 

@@ -92,6 +92,8 @@ HOMES = {
 LATE_IMPORTS = frozenset(
     {
         ("allocators/heterogeneous/timeshare/matching.py", "scipy.optimize"),
+        ("allocators/heterogeneous/timeshare/shares.py", "scipy.linalg.lapack"),
+        ("trainyard/store/store.py", "trainyard.store.index"),
         ("sim/perf/regression.py", "sklearn.ensemble"),
         ("sim/engine/fast/compiled.py", "numba"),
         ("jobtraces/recipes/engine.py", "duckdb"),

@@ -22,7 +22,7 @@ from trainyard.formatting import relative_date
 from trainyard.library import archive, library
 from trainyard.results.outcomes import titles
 from trainyard.store import Store, files, index
-from trainyard.store.index import LibraryError
+from trainyard.store.rows import LibraryError
 from trainyard.study.document import unpack_document
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.size_question import SizeQuestion

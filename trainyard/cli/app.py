@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from trainyard.cli.errors import CommandStoppedError, UsageError
-from trainyard.runs.engines import warm
+from trainyard.runs.engines import load
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _FILES: Final = (_PACKAGE / "app" / "app.py", _PACKAGE.parent / "app.py")
@@ -30,7 +30,7 @@ def add_app(parser: argparse.ArgumentParser) -> None:
 
 
 def command_app(args: argparse.Namespace) -> None:
-    """Execute ``app``: compile the fast engine, and serve the dashboard until interrupted.
+    """Execute ``app``: start to compile the fast engine, and serve the dashboard until interrupted.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def command_app(args: argparse.Namespace) -> None:
     file = next((file for file in _FILES if file.exists()), None)
     if file is None:
         raise UsageError("The app is not installed here. Install the wheel, or run in a checkout.")
-    why_not = warm()
+    why_not = load()
     if why_not:
         sys.stderr.write(f"{why_not}\n")
     command = [sys.executable, "-m", "streamlit", "run", str(file), "--server.port", args.port]

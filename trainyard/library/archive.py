@@ -27,7 +27,7 @@ from trainyard.runs.run import scenario_key
 from trainyard.store import Store, StoreError
 from trainyard.store.entry import parquet_size
 from trainyard.store.files import MANIFEST
-from trainyard.store.index import RUN
+from trainyard.store.rows import RUN
 from trainyard.study.document import canonical_json, parse_json
 from trainyard.study.scenario import READY, Scenario
 

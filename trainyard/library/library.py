@@ -18,7 +18,7 @@ from trainyard.runs.pool import WorkerPool
 from trainyard.runs.run import scenario_key
 from trainyard.runs.run import store_result as keep_result
 from trainyard.store import Store, StoreError
-from trainyard.store.index import ShelvedRecipe
+from trainyard.store.rows import ShelvedRecipe
 from trainyard.study.branch_point import KIND as FROM_HERE
 from trainyard.study.branch_point import FromHere
 from trainyard.study.check import KIND as CHECK

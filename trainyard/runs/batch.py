@@ -29,7 +29,7 @@ from trainyard.runs.queue import LOST, SHORT_S, RunQueue, State, Submission, Tas
 from trainyard.runs.task import Numbers, pack_scenario, run_numbers, run_whole
 from trainyard.store import Store, StoreError
 from trainyard.store.files import UnwritableError
-from trainyard.store.index import LibraryError
+from trainyard.store.rows import LibraryError
 from trainyard.study.scenario import Scenario
 
 _POLL_S: Final = 1.0

@@ -6,8 +6,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,10 @@ SETTING: Final = "TRAINYARD_ENGINE"
 LARGE: Final = 10_000
 """Minimum number of jobs that makes loading the compiled loops worthwhile."""
 _SMALLEST: Final = "tiny"
+_COMPILING: Final = (
+    "The fast engine is being compiled in the background, once. Later runs use it, with the same"
+    " results."
+)
 _LOG: Final = logging.getLogger(__name__)
 _COMPILERS: Final[list[subprocess.Popen[bytes]]] = []
 """Processes started by this one to compile the loops."""
@@ -69,12 +73,13 @@ def simulate(
     engine = _resolve_engine(engine)
     if engine not in ENGINES:
         raise ParameterError(f"There is no engine '{engine}'. Choose one of {', '.join(ENGINES)}.")
-    if engine == "fast" and not compiled.is_loaded():
-        warm()
     pays = compiled.is_loaded() or len(trace) >= LARGE
     if engine == "fast" or (engine == AUTO and pays):
         try:
-            return runner.run(runner.prepare_run(trace, cluster, allocator, conditions), progress)
+            lane = runner.prepare_run(trace, cluster, allocator, conditions)
+            if engine == "fast":
+                warm([runner.loop_name(lane.rule)])
+            return runner.run(lane, progress)
         except runner.NotPlainError as error:
             if engine == "fast":
                 raise ParameterError(
@@ -82,65 +87,83 @@ def simulate(
                     " kernel."
                 ) from error
             if isinstance(error, runner.NotCompiledError):
-                _warn_once(_remark())
-    return Simulator(trace, cluster, allocator, conditions, progress=progress).run()
+                _warn_once(_COMPILING if _start_compiler() else _remark())
+    result = Simulator(trace, cluster, allocator, conditions, progress=progress).run()
+    rule = rule_of(allocator) if engine == AUTO else None
+    is_missing = rule is not None and not compiled.is_warm(runner.loop_name(rule))
+    if is_missing and _start_compiler():
+        _warn_once(_COMPILING)
+    return result
 
 
 def _resolve_engine(engine: str = "") -> str:
     return engine or os.environ.get(SETTING) or AUTO
 
 
-def expected_engine(engine: str = "", *, plain: bool) -> str:
+def expected_engine(engine: str = "", *, loop: str) -> str:
     """Return the engine that will make a run, as `sim.result.Timing` names it.
 
     Parameters
     ----------
     engine : str
         As for `simulate`.
-    plain : bool
-        Whether the fast engine accepts the run, see `sim.engine.fast.runner.prepare_run`.
+    loop : str
+        The loop of the fast engine that accepts the run; "" = none, see
+        `sim.engine.fast.runner.prepare_run`.
     """
-    return (
-        "fast" if plain and _resolve_engine(engine) != "kernel" and compiled.is_warm() else "kernel"
-    )
+    is_fast = loop and _resolve_engine(engine) != "kernel" and compiled.is_warm(loop)
+    return "fast" if is_fast else "kernel"
 
 
-def warm() -> str:
-    """Compile the fast engine if not compiled on this machine, and load it.
+def warm(loops: Sequence[str] = runner.LOOPS) -> str:
+    """Compile loops of the fast engine if not compiled on this machine, and load them.
 
     Returns
     -------
     str
-        Why the general engine makes all runs here; "" = it is compiled.
+        Why the general engine makes all runs here; "" = they are compiled.
     """
-    return "" if compiled.warm(_run_all_rules) else _remark()
+    for name in loops:
+        if not compiled.warm(name, partial(_run_rules, name)):
+            return _remark()
+    return ""
 
 
 def load() -> str:
-    """Load the compiled fast engine; if missing, start a process that compiles it.
+    """Load the compiled loops; if any is missing, start a process that compiles it.
 
-    Until then the general engine makes all runs. With `SETTING` = "kernel" nothing is loaded.
+    Until then the general engine makes their runs. With `SETTING` = "kernel" nothing is loaded.
 
     Returns
     -------
     str
-        As for `warm`.
+        As for `warm`; "" also if some loops are compiled.
     """
     if _resolve_engine() == "kernel":
         return ""
-    if compiled.is_warm():
-        return warm()
-    if compiled.claim():
-        # The process is not watched: later runs load the code that it leaves on disk.
-        _COMPILERS.append(
-            subprocess.Popen(
-                [sys.executable, "-m", __name__],
-                cwd=Path(__file__).parents[2],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+    ready = [name for name in runner.LOOPS if compiled.is_warm(name)]
+    if len(ready) < len(runner.LOOPS):
+        _start_compiler()
+    return warm(ready) if ready else _remark()
+
+
+def _start_compiler() -> bool:
+    """Start a process that compiles all loops; False = one runs already, or none can."""
+    if not compiled.claim():
+        return False
+    # The process is not watched: later runs load the code that it leaves on disk. A session of its
+    # own lets it outlive the command that started it.
+    _COMPILERS.append(
+        subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
-    return _remark()
+    )
+    return True
 
 
 @cache
@@ -157,14 +180,17 @@ def _remark() -> str:
     )
 
 
-def _run_all_rules() -> None:
-    """Run a tiny sample under every policy of the fast engine, to compile all code."""
+def _run_rules(loop: str) -> None:
+    """Run a tiny sample under every policy of a loop, to compile all of its code."""
     trace, cluster = load_sample(_SMALLEST)
     for name in allocators.REGISTRY:
         allocator = allocators.make(Spec(name))
-        if rule_of(allocator) is not None:
+        rule = rule_of(allocator)
+        if rule is not None and runner.loop_name(rule) == loop:
             runner.run(runner.prepare_run(trace, cluster, allocator, Conditions()))
 
 
 if __name__ == "__main__":
+    # Level 1 compiles the longest loop in half the time, and the loops are as fast.
+    os.environ.setdefault("NUMBA_OPT", "1")
     raise SystemExit(warm() or 0)

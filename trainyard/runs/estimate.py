@@ -138,8 +138,8 @@ def usual_seconds(scenario: Scenario, trace: Trace, engine: str = "") -> float:
 
     `engine` is as for `trainyard.runs.run.run`.
     """
-    plain = _accepts(scenario, trace, None)
-    return len(trace) * usual_s(scenario.allocator, expected_engine(engine, plain=plain))
+    loop = _fast_loop(scenario, trace, None)
+    return len(trace) * usual_s(scenario.allocator, expected_engine(engine, loop=loop))
 
 
 def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
@@ -156,26 +156,26 @@ def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
 def _run_seconds(scenario: Scenario, store: Store, costs: Costs) -> tuple[float, bool]:
     """Return the expected CPU seconds of a run, and whether they are measured here."""
     jobs = len(load_trace(scenario.trace, store))
-    engine = expected_engine(plain=_is_plain(replace(scenario, seed=0), store))
+    engine = expected_engine(loop=_cached_loop(replace(scenario, seed=0), store))
     seen_s = costs.per_job_s(scenario.allocator, engine)
     each_s = usual_s(scenario.allocator, engine) if seen_s is None else seen_s
     return jobs * each_s, seen_s is not None or engine == "fast"
 
 
 @lru_cache(maxsize=512)
-def _is_plain(scenario: Scenario, store: Store) -> bool:
-    """Return True if the fast engine accepts a scenario (cached)."""
-    return _accepts(scenario, load_trace(scenario.trace, store), store)
+def _cached_loop(scenario: Scenario, store: Store) -> str:
+    """Return `_fast_loop` of a scenario with a stored trace."""
+    return _fast_loop(scenario, load_trace(scenario.trace, store), store)
 
 
-def _accepts(scenario: Scenario, trace: Trace, store: Store | None) -> bool:
-    """Return True if the fast engine accepts a scenario."""
+def _fast_loop(scenario: Scenario, trace: Trace, store: Store | None) -> str:
+    """Return the loop of the fast engine that accepts a scenario; "" = none."""
     try:
         allocator = catalog.instance("allocator", scenario.allocator)
-        runner.prepare_run(trace, scenario.cluster, allocator, conditions(scenario, store))
+        lane = runner.prepare_run(trace, scenario.cluster, allocator, conditions(scenario, store))
     except TrainyardError:
-        return False  # if no engine accepts it, the run says why
-    return True
+        return ""  # if no engine accepts it, the run says why
+    return runner.loop_name(lane.rule)
 
 
 def estimate(study: Study, store: Store, costs: Costs, workers: int) -> Estimate:

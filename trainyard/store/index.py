@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +13,6 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
-from sim.errors import TrainyardError
 from trainyard.store.claimers import is_dead
 from trainyard.store.files import (
     DATABASE,
@@ -24,6 +21,7 @@ from trainyard.store.files import (
     redact_secrets,
     restrict_access,
 )
+from trainyard.store.rows import RUN, TRACE, Clock, IndexRow, LibraryError, ShelvedRecipe
 from trainyard.store.schema import (
     CLAIMS,
     MIGRATIONS,
@@ -76,89 +74,6 @@ MAX_RECIPES: Final = 100
 """Maximum number of recipes per browser."""
 _MAX_KEYS_PER_QUERY: Final = 500
 """Maximum values per statement; SQLite accepts some hundreds only."""
-
-
-class Clock:
-    """Source of time for a library; tests replace it."""
-
-    def now_s(self) -> float:
-        """Return seconds since the epoch; may jump back or ahead."""
-        return time.time()
-
-    def steady_s(self) -> float:
-        """Return seconds from an arbitrary zero, which never decrease."""
-        return time.monotonic()
-
-
-class LibraryError(TrainyardError):
-    """Raised when the database cannot be reached, read or written."""
-
-
-RUN, TRACE, PROFILE = "run", "trace", "profile"
-"""Kinds of items."""
-
-
-@dataclass(frozen=True)
-class IndexRow:
-    """Database row of a run, an uploaded trace or a profile.
-
-    Parameters
-    ----------
-    kind : {"run", "trace", "profile"}
-        Kind of the item.
-    key : str
-        Hash of the scenario or the contents.
-    created_s : float, seconds
-        Time of storage or last upload, since the epoch.
-    complete : bool
-        Whether its files are stored; an incomplete run has numbers only.
-    size : int, bytes
-        Size of its files.
-    manifest : mapping
-        Metadata available without reading its files.
-    """
-
-    kind: str
-    key: str
-    created_s: float
-    complete: bool
-    size: int
-    manifest: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ShelvedRecipe:
-    """A study, sweep or search on the shelf of an owner.
-
-    Parameters
-    ----------
-    study : str
-        Hash of its document.
-    document : mapping
-        Its JSON.
-    title : str
-        Default title.
-    name : str
-        Name given by its owner; "" = none.
-    tags : tuple of str
-        Tags given by its owner.
-    used_s : float, seconds
-        Time of the last run or change, since the epoch.
-    runs, there : int
-        Number of its runs, and of those stored.
-    size : int, bytes
-        Size of the files of its runs.
-    """
-
-    study: str
-    document: Mapping[str, Any]
-    title: str
-    name: str
-    tags: tuple[str, ...]
-    used_s: float
-    runs: int
-    there: int
-    size: int
 
 
 class Index:

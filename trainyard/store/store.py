@@ -31,7 +31,7 @@ from trainyard.store.files import (
     files_at,
     redact_address,
 )
-from trainyard.store.index import PROFILE, RUN, TRACE, Clock, Index, IndexRow, database_in
+from trainyard.store.rows import PROFILE, RUN, TRACE, Clock, IndexRow
 from trainyard.study.document import plain
 
 KEEP_DAYS: Final = 30.0
@@ -105,6 +105,9 @@ class Store:
                 " TRAINYARD_DATABASE to its address."
             )
         self._files = {kind: files_at(f"{self._place}/{kind}s") for kind in (RUN, TRACE, PROFILE)}
+        # SQLAlchemy takes a third of a second to load, and many commands open no store.
+        from trainyard.store.index import Index, database_in  # noqa: PLC0415
+
         self.index = Index(self._database or database_in(create_folder(self.root)), self._clock)
         if self.index.is_new:
             self._list_again()

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
 
 from allocators.heterogeneous.timeshare.frontier import FrontierMarket
 from allocators.heterogeneous.timeshare.level import Goal, Start, fill, highest, is_full
@@ -104,6 +103,9 @@ def _step_length(values: Floats, change: Floats) -> float:
 
 def _dense_balance(rates: Floats, runs: NDArray[np.bool_], gangs: Floats) -> Balance:
     """Return a function that solves the price equations with one dense matrix."""
+    # SciPy takes a quarter of a second to load, and only this function needs it.
+    from scipy.linalg.lapack import dposv  # noqa: PLC0415
+
     types, jobs = rates.shape
     kind, job = np.nonzero(runs)
     share, every = np.arange(len(kind)), np.arange(jobs)

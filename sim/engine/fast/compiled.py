@@ -11,14 +11,13 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -37,40 +36,52 @@ _NO_REFERENCE_COUNTS: Final[dict[str, Any]] = {"_nrt": False}
 """Numba options: no reference counting of arrays, which took more than half of the time. Functions
 that allocate memory do not compile this way.
 """
+_INNER: Final[dict[str, Any]] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Numba options of functions that only compiled functions call; wrappers cost a third of the time
+to compile.
+"""
+_LOOP: Final = "run_"
+"""Beginning of the names of loops, the functions that Python calls."""
 _FOLDER: Final = "trainyard-fast-"
-_READY: Final = "ready"
+_USED: Final = "used"
 _BEGUN: Final = "begun"
 _PATIENCE_S: Final = 1800.0
+_UNUSED_S: Final = 30 * 86_400.0
+"""Seconds without use after which the machine code of another version is deleted."""
 
 Loop = Callable[..., Any]
 
 
 class _State:
-    """State of this process: whether it has loaded the loops, and why it cannot."""
+    """State of this process: the loops that it has loaded, and why it cannot."""
 
-    loads = False
+    loaded: ClassVar[set[str]] = set()
     fault = ""
 
 
 def loop(name: str) -> Loop | None:
-    """Return a compiled loop, or None if `warm` has not run here with these versions.
+    """Return a compiled loop, or None if `warm` has not compiled it here with these versions.
 
     The first call of a process takes a third of a second.
     """
-    functions = _functions() if _State.loads or is_warm() else None
-    _State.loads = functions is not None
-    return None if functions is None else functions[name]
+    if not (name in _State.loaded or is_warm(name)):
+        return None
+    functions = _functions()
+    if functions is None:
+        return None
+    _State.loaded.add(name)
+    return functions[name]
 
 
 def is_loaded() -> bool:
-    """Return True if this process has loaded the compiled loops."""
-    return _State.loads
+    """Return True if this process has loaded a compiled loop."""
+    return bool(_State.loaded)
 
 
-def is_warm() -> bool:
-    """Return True if the loops were compiled on this machine with these versions."""
+def is_warm(name: str) -> bool:
+    """Return True if a loop was compiled on this machine with these versions."""
     folder = _folder()
-    return folder is not None and (folder / _READY).exists()
+    return folder is not None and (folder / name).exists()
 
 
 def claim() -> bool:
@@ -83,7 +94,7 @@ def claim() -> bool:
         return False
     begun = folder / _BEGUN
     try:
-        if begun.exists() and not _is_begun(folder):
+        if begun.exists() and not _is_recent(begun, _PATIENCE_S):
             begun.unlink()  # that process was killed
         begun.touch(exist_ok=False)
     except OSError:
@@ -91,66 +102,70 @@ def claim() -> bool:
     return True
 
 
-def _is_begun(folder: Path) -> bool:
-    """Return True if the marker of a compiling process is at most half an hour old."""
+def _is_recent(file: Path, within_s: float) -> bool:
+    """Return True if a file was written within a number of seconds."""
     try:
-        return time.time() - (folder / _BEGUN).stat().st_mtime <= _PATIENCE_S
+        return time.time() - file.stat().st_mtime <= within_s
     except OSError:
         return False
 
 
-def warm(exercise: Callable[[], None]) -> bool:
-    """Compile the loops if necessary, load them, and delete the caches of other versions.
+def warm(name: str, exercise: Callable[[], None]) -> bool:
+    """Compile a loop if necessary, load it, and delete machine code unused for a month.
 
     Parameters
     ----------
+    name : str
+        The loop.
     exercise : callable
-        Calls all loops.
+        Calls the loop.
 
     Returns
     -------
     bool
-        Whether the loops are compiled; if not, see `why_not`.
+        Whether the loop is compiled; if not, see `why_not`.
     """
     folder = _folder()
     if folder is None:
         return False
-    _State.loads = True
+    _State.loaded.add(name)
     try:
         exercise()
-        (folder / _READY).touch()
+        (folder / name).touch()
     # any compiler error: the general engine makes the runs
     except Exception as error:
         _fail(f"numba could not compile it ({type(error).__name__}: {error})")
     for old in folder.parent.glob(f"{_FOLDER}*"):
-        if old != folder:
+        if old != folder and not _is_recent(old / _USED, _UNUSED_S):
             shutil.rmtree(old, ignore_errors=True)
     return not _State.fault
 
 
 def why_not() -> str:
-    """Return why this process has no compiled loops, as a clause."""
+    """Return why this process lacks a compiled loop, as a clause."""
     folder = _folder()
     if folder is None:
         return _State.fault
-    if _is_begun(folder):
+    if _is_recent(folder / _BEGUN, _PATIENCE_S):
         return "another process is compiling it"
     return (
         "it has not been compiled here yet. `python -m trainyard.runs.engines` does so once, in"
-        " about a minute"
+        " half a minute"
     )
 
 
 def forget() -> None:
     """Clear the cached compiler state, for tests."""
-    _State.loads, _State.fault = False, ""
+    _State.fault = ""
+    _State.loaded.clear()
     _folder.cache_clear()
     _functions.cache_clear()
 
 
 def _fail(why: str) -> None:
     """Record why there are no compiled loops, and clear the cached folder."""
-    _State.loads, _State.fault = False, why
+    _State.fault = why
+    _State.loaded.clear()
     _folder.cache_clear()
 
 
@@ -163,37 +178,53 @@ def _folder() -> Path | None:
     if _State.fault:
         return None
     if importlib.util.find_spec("numba") is None:
-        _fail("numba is not installed")
+        _fail("numba is not installed (python -m pip install numba)")
         return None
     key = hashlib.blake2b(digest_size=8)
     try:
         parts = [version("numba"), version("llvmlite"), np.__version__, sys.version]
     except PackageNotFoundError:
-        _fail("numba is not installed completely")
+        _fail("numba is not installed completely (python -m pip install numba)")
         return None
-    for part in (*parts, platform.machine(), platform.processor()):
+    for part in (*parts, platform.machine(), _processor()):
         key.update(part.encode())
-    for path in (__file__, *(source.__file__ for source in _SOURCES)):
-        key.update(Path(str(path)).read_bytes())
+    for path in (__file__, *map(_source_file, _SOURCES)):
+        key.update(Path(path).read_bytes())
     for base in _bases():
         folder = base / f"{_FOLDER}{key.hexdigest()}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
+            (folder / _USED).touch()
         except OSError:
             continue
+        return folder
     _fail("no folder for its machine code can be written; set NUMBA_CACHE_DIR to one")
     return None
 
 
+def _processor() -> str:
+    """Return the kind of processor, with its features where Linux lists them."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            return next(line for line in lines if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def _source_file(source: ModuleType) -> str:
+    return str(source.__file__)
+
+
 def _bases() -> Iterator[Path]:
-    """Yield the possible cache folders: NUMBA_CACHE_DIR, the package's, then the user's."""
+    """Yield the possible cache folders: NUMBA_CACHE_DIR, the user's, then the package's."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         yield Path(chosen)
+    if sys.platform == "win32":
+        yield Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "trainyard"
+    else:
+        yield Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainyard"
     yield Path(__file__).parent / "__pycache__"
-    yield Path.home() / ".cache" / "trainyard"
 
 
 @lru_cache(maxsize=1)
@@ -207,13 +238,32 @@ def _functions() -> dict[str, Loop] | None:
     except ImportError as error:
         _fail(f"numba cannot be loaded ({error})")
         return None
-    numba.config.CACHE_DIR = str(_folder())  # type: ignore[attr-defined]
+    folder = _folder()
+    if folder is None:
+        return None
+    numba.config.CACHE_DIR = ""  # type: ignore[attr-defined]
     scope: dict[str, Any] = {}
     for source in _SOURCES:
         scope |= vars(source)
     for source in _SOURCES:
+        file = _copy_source(source, folder)
         for name, function in vars(source).items():
             if isinstance(function, FunctionType) and function.__module__ == source.__name__:
-                plain = FunctionType(function.__code__, scope, name)
-                scope[name] = numba.njit(cache=True, **_NO_REFERENCE_COUNTS)(plain)
+                plain = FunctionType(function.__code__.replace(co_filename=file), scope, name)
+                wrappers = {} if name.startswith(_LOOP) else _INNER
+                scope[name] = numba.njit(cache=True, **_NO_REFERENCE_COUNTS, **wrappers)(plain)
     return scope
+
+
+def _copy_source(source: ModuleType, folder: Path) -> str:
+    """Return the path of a module's copy in the cache folder, written if missing.
+
+    Numba finds machine code by path and time of the source, which differ between checkouts.
+    """
+    copy = folder / f"{source.__name__.rpartition('.')[2]}.py"
+    if not copy.exists():
+        draft = folder / f"{copy.name}.{os.getpid()}"
+        shutil.copyfile(_source_file(source), draft)
+        os.utime(draft, (0, 0))
+        draft.replace(copy)
+    return str(copy)

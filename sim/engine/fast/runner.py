@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sim.clock import instants
 from sim.cluster import Cluster
 from sim.conditions import Conditions
-from sim.contract import Allocator, Demand, Floats, Ints, NodePool, rule_of
+from sim.contract import Allocator, Demand, Floats, Ints, NodePool, QueueRule, rule_of
 from sim.demand import Demands, group_into_pools
 from sim.engine.fast import compiled, free_gpus, loops, order, reservation
 from sim.engine.fast.arrays import (
@@ -42,6 +42,10 @@ _INSTANTS_PER_REPORT: Final = 1 << 16
 _MAX_SPOTS: Final = 1 << 29
 _MAX_CLOSE_ARRIVALS: Final = 100_000
 """Submissions within as many microseconds that would look like a stuck clock."""
+
+
+LOOPS: Final = ("run_queue", "run_reservation", "run_preemption")
+"""Names of the loops, in the order in which they are compiled."""
 
 
 class NotPlainError(TrainyardError):
@@ -81,6 +85,13 @@ def prepare_run(
     if "remaining_work" in allocator.needs.reads:
         estimates = _first_estimates(trace, conditions, model)
     return FastRun(trace, cluster, conditions, rule, model, speed, pools, demands, estimates)
+
+
+def loop_name(rule: QueueRule) -> str:
+    """Return the name of the loop that follows a rule."""
+    if rule.preemption != "none":
+        return "run_preemption"
+    return "run_reservation" if rule.backfill == "reservation" else "run_queue"
 
 
 def _refuse(reasons: Iterator[tuple[str, bool]]) -> None:
@@ -217,11 +228,11 @@ def run_loop(lane: FastRun, progress: Callable[[Progress], None] | None = None) 
     tables = Tables(lane)
     state, space = new_run(lane), new_room(lane)
     arguments: tuple[Any, ...] = (state, tables.jobs, space)
-    name = "run_queue"
-    if lane.rule.preemption != "none":
-        name, arguments = "run_preemption", (*arguments, new_order(lane, tables))
-    elif lane.rule.backfill == "reservation":
-        name, arguments = "run_reservation", (*arguments, new_queue(lane, tables))
+    name = loop_name(lane.rule)
+    if name == "run_preemption":
+        arguments = (*arguments, new_order(lane, tables))
+    elif name == "run_reservation":
+        arguments = (*arguments, new_queue(lane, tables))
     function = compiled.loop(name)
     if function is None:
         raise NotCompiledError(compiled.why_not())

@@ -29,6 +29,18 @@ except SystemExit as end:
     assert listed >= set(COMMANDS)
 
 
+def test_a_run_loads_no_library_that_it_does_not_use() -> None:
+    code = """\
+import sys
+from trainyard.cli.main import main
+assert main(["run", "--trace", "sample:tiny", "--policy", "fifo"]) == 0
+unused = {"scipy", "sqlalchemy", "plotly", "sklearn", "streamlit"} & sys.modules.keys()
+sys.exit(f"loaded: {unused}" if unused else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module, function = COMMANDS[name][0].split(":")

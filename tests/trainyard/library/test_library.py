@@ -31,7 +31,8 @@ from trainyard.store import Store, StoreError
 from trainyard.store import index as indices
 from trainyard.store.claimers import new_claimer
 from trainyard.store.files import Folder, Remote
-from trainyard.store.index import RUN, Index, IndexRow, LibraryError, database_in
+from trainyard.store.index import Index, database_in
+from trainyard.store.rows import RUN, IndexRow, LibraryError
 
 DOCUMENT = {"kind": "study", "seed": 1}
 

@@ -20,7 +20,7 @@ from sim import metrics
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
-from sim.engine.fast import compiled
+from sim.engine.fast import compiled, loops, runner
 from sim.engine.faults import Faults
 from sim.errors import ParameterError, TraceError
 from sim.trace import Trace
@@ -117,15 +117,22 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     compiled.forget()
 
 
-def test_without_a_compiler_the_general_engine_makes_all_runs(anew: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_general_engine_makes_all_runs(
+    anew: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     known = importlib.util.find_spec
     anew.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else known(name))
     anew.setattr(engines, "LARGE", 0)
-    assert engines.warm() == (
-        "The fast engine is off, because numba is not installed. The general engine makes the"
-        " runs: slower, with the same results."
+    assert (
+        engines.load()
+        == engines.warm()
+        == (
+            "The fast engine is off, because numba is not installed (python -m pip install numba). The"
+            " general engine makes the runs: slower, with the same results."
+        )
     )
-    assert run("fifo") == "kernel"
+    assert [run("fifo"), run("fifo"), run("easy")] == ["kernel"] * 3
+    assert caplog.messages == [engines.warm()]
     with pytest.raises(ParameterError, match="cannot make this run: numba is not installed"):
         run("fifo", engine="fast")
 
@@ -142,21 +149,9 @@ def test_where_nothing_can_be_written_the_general_engine_makes_all_runs(
     assert run("fifo") == "kernel"
 
 
-def test_what_was_never_compiled_is_not_compiled_by_a_run(
-    anew: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    pytest.importorskip("numba")
-    anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
-    anew.setattr(engines, "LARGE", 0)
-    assert [run("fifo"), run("fifo")] == ["kernel", "kernel"]
-    [remark] = caplog.messages
-    assert "it has not been compiled here yet" in remark
-    assert not any(tmp_path.rglob("*.nb*"))
-
-
-def test_a_worker_has_it_compiled_by_another_process_once(
-    anew: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def compilers(anew: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """Commands of the compilers that a process on a fresh machine has started; none runs."""
     pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
     began: list[list[str]] = []
@@ -165,25 +160,98 @@ def test_a_worker_has_it_compiled_by_another_process_once(
         Popen=lambda command, **_: began.append(command), DEVNULL=subprocess.DEVNULL
     )
     anew.setattr(engines, "subprocess", started)
+    return began
+
+
+COMPILER = [sys.executable, "-m", "trainyard.runs.engines"]
+
+
+@pytest.mark.parametrize("large", [0, 10_000])
+def test_the_first_run_starts_a_compiler_and_says_so_once(
+    large: int,
+    anew: pytest.MonkeyPatch,
+    compilers: list[list[str]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    anew.setattr(engines, "LARGE", large)
+    assert [run("recorded"), run("fifo", engine="kernel")] == ["kernel"] * 2
+    assert compilers == []
+    assert [run("fifo"), run("easy")] == ["kernel", "kernel"]
+    assert compilers == [COMPILER]
+    first, *later = caplog.messages
+    assert first.startswith("The fast engine is being compiled in the background, once.")
+    assert all("another process is compiling it" in message for message in later)
+    assert len(later) == (large == 0)
+    assert not any(tmp_path.rglob("*.nb*"))
+
+
+def test_a_worker_has_it_compiled_by_another_process_once(
+    compilers: list[list[str]], tmp_path: Path
+) -> None:
     assert "another process is compiling it" in engines.load()
     assert "another process is compiling it" in engines.load()
-    assert began == [[sys.executable, "-m", "trainyard.runs.engines"]]
+    assert compilers == [COMPILER]
     [begun] = tmp_path.rglob("begun")
     os.utime(begun, (0, 0))  # by a process that was killed long ago
     engines.load()
-    assert len(began) == 2
+    assert compilers == [COMPILER] * 2
 
 
-def test_another_version_of_the_compiler_finds_nothing_compiled(
+def test_a_loop_is_ready_before_the_others(
+    compilers: list[list[str]], anew: pytest.MonkeyPatch
+) -> None:
+    anew.setattr(engines, "_run_rules", lambda loop: None)
+    assert engines.warm(["run_queue"]) == ""
+    assert [name for name in runner.LOOPS if compiled.is_warm(name)] == ["run_queue"]
+    assert (engines.expected_engine("auto", loop="run_queue"), compilers) == ("fast", [])
+    assert engines.expected_engine("auto", loop="run_preemption") == "kernel"
+    # What is compiled is loaded; the rest is compiled by another process.
+    assert (engines.load(), compilers) == ("", [COMPILER])
+
+
+def test_machine_code_is_of_the_user_and_old_code_is_deleted_after_a_month(
     anew: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("numba")
+    anew.delenv("NUMBA_CACHE_DIR", raising=False)
+    anew.setenv("XDG_CACHE_HOME", str(tmp_path))
+    anew.setenv("LOCALAPPDATA", str(tmp_path))
+    anew.setattr(engines, "_run_rules", lambda loop: None)
+    for name in ("old", "recent"):
+        (tmp_path / "trainyard" / f"trainyard-fast-{name}").mkdir(parents=True)
+        (tmp_path / "trainyard" / f"trainyard-fast-{name}" / "used").touch()
+    os.utime(tmp_path / "trainyard" / "trainyard-fast-old" / "used", (0, 0))
+    assert engines.warm(["run_queue"]) == ""
+    own = compiled._folder()
+    assert own is not None
+    assert {path.name for path in (tmp_path / "trainyard").iterdir()} == {
+        own.name,
+        "trainyard-fast-recent",
+    }
+
+
+def test_numba_finds_the_code_of_another_checkout(anew: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It looks for code by path and time of the source: those of a copy in the cache folder."""
+    pytest.importorskip("numba")
     anew.setattr(compiled, "_bases", lambda: iter([tmp_path]))
+    functions = compiled._functions()
+    own = compiled._folder()
+    assert functions is not None
+    assert own is not None
+    file = Path(functions["run_queue"].py_func.__code__.co_filename)
+    assert (file.parent, file.stat().st_mtime) == (own, 0)
+    assert file.read_bytes() == Path(str(loops.__file__)).read_bytes()
+    assert Path(functions["run_queue"].stats.cache_path) == own / "__pycache__"
+
+
+@pytest.mark.usefixtures("compilers")
+def test_another_version_of_the_compiler_finds_nothing_compiled(anew: pytest.MonkeyPatch) -> None:
     anew.setattr(engines, "LARGE", 0)
     own = compiled._folder()
     assert own is not None
-    (own / compiled._READY).touch()
-    assert compiled.is_warm()
+    (own / "run_queue").touch()
+    assert compiled.is_warm("run_queue")
     compiled.forget()
     known = compiled.version
     anew.setattr(compiled, "version", lambda name: "0.1" if name == "numba" else known(name))

@@ -122,7 +122,7 @@ def test_the_engine_that_will_run_decides(store: Store, monkeypatch: pytest.Monk
     )
     large = TraceSpec(f"store:{store.put_trace(Trace.of(rows))}")
     base = replace(new_study.sample_study("tiny").base, trace=large, allocator=Spec("fifo"))
-    monkeypatch.setattr(compiled, "is_warm", lambda: True)
+    monkeypatch.setattr(compiled, "is_warm", lambda loop: True)
     monkeypatch.setenv(SETTING, "auto")
 
     def seconds(**changes: Any) -> float:
@@ -136,7 +136,7 @@ def test_the_engine_that_will_run_decides(store: Store, monkeypatch: pytest.Monk
     assert estimate.usual_seconds(base, trace) == pytest.approx(1.0)
     assert estimate.usual_seconds(base, trace, "kernel") == pytest.approx(10.0)
     # Not compiled yet: as slow as the general simulator.
-    monkeypatch.setattr(compiled, "is_warm", lambda: False)
+    monkeypatch.setattr(compiled, "is_warm", lambda loop: False)
     assert seconds() == pytest.approx(10.0)
 
 

@@ -21,7 +21,8 @@ from tests.trainyard.store.test_store import KEY, put, result_of
 from tests.trainyard.sweeps.cases import STUDY
 from tests.waiting import wait_until
 from trainyard.store import Store
-from trainyard.store.index import Index, LibraryError
+from trainyard.store.index import Index
+from trainyard.store.rows import LibraryError
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
 

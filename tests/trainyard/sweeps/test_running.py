@@ -30,7 +30,7 @@ from trainyard.runs.run import run, summarize_run
 from trainyard.runs.task import Baggage, Numbers, run_numbers
 from trainyard.store import Store
 from trainyard.store.claimers import new_claimer
-from trainyard.store.index import LibraryError
+from trainyard.store.rows import LibraryError
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps.sweep_run import SweepRun
