@@ -37,6 +37,8 @@ class QueueRule:
         With "attained": the service at which a job leaves each queue except the last.
     per_gpu : bool
         With "attained": whether service is GPU-seconds, else seconds.
+    moves : bool
+        With preemption: whether running jobs move to a better type if that saves time.
     depth : int
         With "reservation": jobs behind the first one that may pass.
     spare : bool
@@ -54,6 +56,7 @@ class QueueRule:
     preemption: str = "none"
     limits: tuple[float, ...] = ()
     per_gpu: bool = True
+    moves: bool = False
     depth: int = 0
     spare: bool = True
     by_limit: bool = False

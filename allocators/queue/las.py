@@ -540,6 +540,7 @@ class Las(Allocator):
             preemption="attained",
             limits=self.thresholds,
             per_gpu=self.measure == "gpu_s",
+            moves=self.migrate == "upgrade",
             unused=_UNUSED,
         )
 

@@ -448,7 +448,9 @@ class Srtf(Allocator):
         if self.size != "time" or self.placement in WAITING_PLACEMENTS:
             return None
         rule = queue_rule(("run_time_s",), self, self.backfill)
-        return rule and replace(rule, preemption="remaining", unused=_UNUSED)
+        return rule and replace(
+            rule, preemption="remaining", moves=self.migrate == "upgrade", unused=_UNUSED
+        )
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
         """Explain a wait or a preemption by the jobs with less remaining time."""

@@ -25,6 +25,7 @@ from sim.perf.estimators import Biased, Exact, Noisy, Unknown
 from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.trace import Trace
+from tests.properties.runs import busy_trace
 from tests.strategies import trace_of
 
 EXAMPLES = 60
@@ -64,11 +65,8 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, spec: Spec) -> Cluster:
-    rule = rule_of(make(spec))
+def clusters(draw: st.DrawFn) -> Cluster:
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True))
-    if rule is not None and rule.preemption != "none":
-        kinds = kinds[:1]
     group = st.builds(
         NodeGroup,
         st.sampled_from((1, 2, 3, 5, 40)),
@@ -98,12 +96,12 @@ def specs(names: Sequence[str] = RULES) -> st.SearchStrategy[Spec]:
     return all_specs(names).filter(lambda spec: rule_of(make(spec)) is not None)
 
 
-def conditions(spec: Spec) -> st.SearchStrategy[Conditions]:
-    """Return conditions under which a rule may be followed: for one that stops jobs, at no cost."""
-    rule = rule_of(make(spec))
+def conditions() -> st.SearchStrategy[Conditions]:
+    """Return conditions under which a rule may be followed."""
     overheads = st.builds(
         Overheads,
         start_s=st.sampled_from((0.0, 0.0, 1.5)),
+        restart_s=st.sampled_from((0.0, 0.5, 60.0)),
         checkpoint_every_s=st.sampled_from((3.0, 1800.0)),
         checkpoint_s=st.sampled_from((0.0, 0.5)),
     )
@@ -111,7 +109,7 @@ def conditions(spec: Spec) -> st.SearchStrategy[Conditions]:
         Conditions,
         perf=st.sampled_from((Rigid(), Rigid("old"))),
         estimator=st.sampled_from((Exact(), Noisy(0.8), Biased(0.2), Biased(3.0), Unknown(5.0))),
-        overheads=overheads if rule and rule.preemption == "none" else st.just(Overheads()),
+        overheads=overheads,
         seed=st.integers(0, 3),
     )
 
@@ -146,7 +144,33 @@ def check(fast: RunResult | None, kernel: RunResult) -> None:
 @given(data=st.data())
 def test_both_engines_leave_the_same_record(name: str, data: st.DataObject) -> None:
     spec = data.draw(specs([name]))
-    check(*both(data.draw(traces()), data.draw(clusters(spec)), spec, data.draw(conditions(spec))))
+    check(*both(data.draw(traces()), data.draw(clusters()), spec, data.draw(conditions())))
+
+
+@pytest.mark.usefixtures("fast_engine")
+@pytest.mark.parametrize("types", [("new",), ("old", "new"), ("old", "new", "odd")])
+@pytest.mark.parametrize("restart_s", [0.0, 60.0])
+@pytest.mark.parametrize(
+    "policy",
+    ["srtf", "srtf:backfill=none", "srtf:types=cheapest", "las", "las:order=arrival"],
+)
+def test_preemption_on_several_types_leaves_the_same_record(
+    policy: str, restart_s: float, types: tuple[str, ...]
+) -> None:
+    spec = Spec.parse(policy)
+    if policy.startswith("las"):
+        spec = Spec.of("las", **dict(spec.params) | {"thresholds": (100.0, 1000.0)})
+    trace = Trace.of(busy_trace(300, 2).frame.drop(columns="cpus"))
+    cluster = Cluster(tuple(NodeGroup(3, 4, kind) for kind in types), KINDS)
+    given_ = Conditions(
+        overheads=Overheads(start_s=5.0, restart_s=restart_s), estimator=Noisy(0.8), seed=1
+    )
+    fast, kernel = both(trace, cluster, spec, given_)
+    assert fast is not None
+    check(fast, kernel)
+    endings = set(kernel.segments["ended"])
+    assert "preempted" in endings
+    assert ("changed" in endings) == (len(types) > 1)
 
 
 def check_engines(random_seed: int) -> Counter[str]:
@@ -163,7 +187,7 @@ def check_engines(random_seed: int) -> Counter[str]:
     )
     @given(traces(), specs(), st.data())
     def compare(trace: Trace, spec: Spec, data: st.DataObject) -> None:
-        fast, kernel = both(trace, data.draw(clusters(spec)), spec, data.draw(conditions(spec)))
+        fast, kernel = both(trace, data.draw(clusters()), spec, data.draw(conditions()))
         check(fast, kernel)
         taken["kernel" if fast is None else fast.timing.engine] += 1
 

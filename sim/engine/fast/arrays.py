@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import inf
 from typing import Final, NamedTuple
 
@@ -18,8 +19,6 @@ from sim.perf.model import PerfModel
 from sim.queue_rules import QueueRule
 from sim.trace import Trace
 
-_CLOSE_S: Final = 4e-6
-"""See `order.Times`: two finishes are rounded, and so are the two needs behind them."""
 _PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
 
 
@@ -259,44 +258,107 @@ def new_queue(lane: FastRun, tables: Tables) -> reservation.Queue:
 
 def new_order(lane: FastRun, tables: Tables) -> order.Order:
     """Return an empty preemption order, with arrays for all jobs of the run."""
-    jobs, kinds = len(lane.trace), len(lane.demands.unique)
+    rule, types = lane.rule, lane.cluster.types
+    jobs, kinds, pools = len(lane.trace), lane.demands.unique, lane.pools
     running = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
-    at = np.zeros(8, np.int64)
-    at[order.FRONT] = running
+    nominal = np.array(
+        [types[pool.type_at].speed if pool.type_at >= 0 else 1.0 for pool in pools], np.float64
+    )
+    times = _new_times(lane, tables, nominal)
+    lanes = _new_lanes(lane)
+    restart_s = float(lane.conditions.overheads.restart_s)
     return order.Order(
-        at,
+        np.zeros(14, np.int64),
         np.full(1, inf),
-        lane.rule.preemption == "attained",
-        _new_times(lane, tables),
+        rule.preemption == "attained",
+        times,
         _new_service(lane, running),
-        lane.rule.backfill == "none",
+        _new_groups(lane, tables, times, running),
+        lanes,
+        rule.backfill == "none",
+        rule.moves and sum(pool.type_at >= 0 for pool in pools) > 1,
+        len(pools) == 1,
+        restart_s,
+        np.array([sum(1 << pool for pool in demand.pools) for demand in kinds], np.int64),
+        tables.rates,
+        nominal,
         tables.work.copy(),
-        np.zeros(order.KEY * jobs),
+        np.full(jobs, -1.0),
+        np.zeros(order.KEY * (jobs + len(lanes.size) + 1)),
         np.zeros(jobs),
         np.zeros(jobs),
         np.zeros(jobs),
-        np.empty(3 * running, np.int32),
         np.full(jobs, -1, np.int32),
+        np.zeros(jobs, np.int32),
         np.zeros(jobs, np.int32),
         np.zeros(jobs, np.int32),
         np.full(jobs, -1, np.int32),
         np.empty(64 * running, np.int32),
         np.empty(running, np.int32),
-        np.empty(jobs, np.int32),
-        np.cumsum([0, *np.bincount(lane.demands.codes)[:-1]]),
-        np.zeros(kinds, np.int64),
-        np.zeros(kinds, np.int64),
+        np.empty(running, np.int32),
+        np.empty(jobs),
     )
 
 
-def _new_times(lane: FastRun, tables: Tables) -> order.Times:
-    """Return the parameters of an order by remaining time, at the speed of the first pool."""
-    speed = float(tables.rates[0])
-    total = np.zeros(0) if lane.estimates is None else lane.estimates.copy()
-    pace = max(round(speed, 9), 1e-9)
-    # At a pace that divides whole microseconds no finish is rounded, and equal needs stay equal.
-    close_s = 0.0 if (1.0 / pace).is_integer() else _CLOSE_S / min(pace, 1.0)
-    return order.Times(pace, speed, close_s, total)
+def _new_times(lane: FastRun, tables: Tables, nominal: Floats) -> order.Times:
+    """Return the parameters of an order by remaining time, with space for links."""
+    if lane.rule.preemption == "attained":
+        return order.Times(*(np.zeros(0) for _ in range(6)))
+    rates, jobs = tables.rates, tables.jobs
+    # At the speed of the first pool; jobs that fit none never wait.
+    scale = np.ones(len(lane.demands.unique))
+    for kind, (first, end) in enumerate(pairwise(jobs.groups)):
+        if first < end:
+            scale[kind] = nominal[jobs.pool[first]] / rates[jobs.pool[first]]
+    pace = [max(round(float(rate * each), 9), 1e-9) for each in scale for rate in rates]
+    assert lane.estimates is not None, "an order by remaining time without estimates"
+    links = len(lane.trace) * _starts_per_job(lane)
+    return order.Times(
+        np.array(pace), scale, lane.estimates.copy(), *(np.empty(links) for _ in range(3))
+    )
+
+
+def _new_groups(lane: FastRun, tables: Tables, times: order.Times, running: int) -> order.Groups:
+    """Return the empty groups of running jobs."""
+    pools, jobs = len(lane.pools), tables.jobs
+    if lane.rule.preemption == "attained":
+        count = (len(lane.rule.limits) + 1) * pools
+        of, members = np.arange(count), [(0.0, at % pools) for at in range(count)]
+    else:
+        of, numbers = np.full(len(times.pace), -1), dict[tuple[float, int], int]()
+        for kind, (first, end) in enumerate(pairwise(jobs.groups)):
+            for pool in jobs.pool[first:end].tolist():
+                key = float(times.pace[kind * pools + pool]), pool
+                of[kind * pools + pool] = numbers.setdefault(key, len(numbers))
+        members = list(numbers)
+    width = 3 * running
+    return order.Groups(
+        width,
+        of.astype(np.int32),
+        np.array([pool for _, pool in members], np.int64),
+        np.array([pace for pace, _ in members], np.float64),
+        np.full(len(members), running),
+        np.zeros(len(members), np.int64),
+        np.empty(width * len(members), np.int32),
+        np.full(len(members), -1),
+        np.zeros(3 * len(members)),
+    )
+
+
+def _new_lanes(lane: FastRun) -> order.Lanes:
+    """Return the empty lanes of waiting jobs: one per demand, or one if the first job blocks."""
+    jobs = len(lane.trace)
+    sizes = np.bincount(lane.demands.codes) if lane.rule.backfill != "none" else np.array([jobs])
+    lanes = len(sizes)
+    return order.Lanes(
+        np.empty(jobs, np.int32),
+        np.cumsum([0, *sizes[:-1]]),
+        np.zeros(lanes, np.int64),
+        np.zeros(lanes),
+        np.full(lanes, -1, np.int32),
+        np.full(4 * lanes, -1),
+        np.zeros(lanes, np.int8),
+    )
 
 
 def _new_service(lane: FastRun, running: int) -> order.Service:

@@ -11,13 +11,15 @@ from math import inf
 from sim.clock import STEP_S
 from sim.engine.fast.loops import DECISIONS, JobArrays, Run, nearest_instant
 from sim.engine.fast.order import (
+    CHANGES,
     COUNT,
-    FULL,
+    IS_PUNCTUAL,
     KEY,
     LATE,
     USED,
     Order,
     Service,
+    count_freed,
     insert_running,
     remove_running,
     set_key,
@@ -39,37 +41,50 @@ def set_key_by_service(order: Order, job: int) -> None:
         set_key(order, job, 2, float(order.at[COUNT]))
 
 
-def reset_key_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Drop a stopped job's crossings, update its service and set its key in its queue.
+def service_s(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> float:
+    """Return the service of a running job in seconds at full size."""
+    need = jobs.need[jobs.kind[job]]
+    held_s = now_s - run.began_s[order.stint[job]]
+    return float((order.service.served_gpu_s[job] + need * held_s) / need)
 
-    A job that started at this instant keeps its old key and service. Sets `FULL` if rounding puts
-    the job into its next queue before its crossing.
+
+def reset_key_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Drop a stopped job's crossings, update its service and queue, and set its key.
+
+    A job that started at this instant keeps its old key and service.
     """
     own = order.service
+    stored = own.queue[job]
+    own, stored = order.service, order.service.queue[job]
     drop_crossings(own, job, len(order.left))
-    stint, queue = order.stint[job], own.queue[job]
-    if stint < 0:
+    if order.stint[job] < 0:
         return
-    kind = jobs.kind[job]
-    need = jobs.need[kind]
-    own.executed_s[job] = (own.served_gpu_s[job] + need * (now_s - run.began_s[stint])) / need
-    if queue < own.queues and nearest_instant(
-        own.limit_s[own.queues * kind + queue]
-    ) <= nearest_instant(own.executed_s[job]):
-        # By rounding it is in its next queue before its crossing.
-        order.at[FULL] = 1
+    own.executed_s[job] = service_s(order, jobs, run, job, now_s)
+    queue, row = stored, own.queues * jobs.kind[job]
+    executed_s = nearest_instant(own.executed_s[job])
+    while queue < own.queues and nearest_instant(own.limit_s[row + queue]) <= executed_s:
+        queue += 1
+        order.at[USED] = 1
+    own.queue[job] = queue
     set_key(order, job, 0, float(queue))
     if own.by_submission:
         return
     decision, since = run.at[DECISIONS] + 1, int(order.since[job])
-    if since // 3 == decision and since % 3 != _AMONG:
+    if queue != stored:  # by rounding, before its crossing
+        set_key(order, job, 1, _TAIL)
+        set_key(order, job, 2, order.at[COUNT] + 0.5)
+        set_key(order, job, 3, own.cross_s[(queue - 1) * len(order.left) + job])
+        set_key(order, job, 4, float(job))
+    elif since // 3 == decision and since % 3 != _AMONG:
         set_key(order, job, 1, _TAIL)
         set_key(order, job, 2, order.count[job])
         set_key(order, job, 3, float(decision))
+        set_key(order, job, 4, 0.0)
     else:
         set_key(order, job, 1, -float(decision))
         set_key(order, job, 2, order.since[job])
         set_key(order, job, 3, order.count[job])
+        set_key(order, job, 4, 0.0)
 
 
 def set_height_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
@@ -85,49 +100,71 @@ def set_height_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now
         order.at[COUNT] += 1
         order.since[job] = 3 * (run.at[DECISIONS] + 1) + _AMONG
         order.count[job] = order.at[COUNT]
-    limits = own.queues * jobs.kind[job]
-    for at in range(int(queue), own.queues):
-        left_s = own.limit_s[limits + at] - own.executed_s[job]
-        expect_crossing(own, at, job, len(order.left), nearest_instant(now_s + max(left_s, STEP_S)))
+    expect_crossings(order, jobs, job, own.executed_s[job], now_s)
 
 
-def height_limit_by_service(order: Order, run: Run, job: int) -> tuple[float, float, float]:
-    """Return (height, since, count) above which running jobs come after a waiting job.
+def set_limit_by_service(order: Order, run: Run, group: int, job: int) -> None:
+    """Set the height above which jobs of a group come after a waiting job.
 
     In its own queue: jobs submitted later or, without that order, jobs demoted at this instant.
     """
-    at, decision = KEY * job, run.at[DECISIONS] + 1
-    queue = order.key[at]
+    limit, row, at = order.groups.limit, 3 * group, KEY * job
+    decision = run.at[DECISIONS] + 1
+    limit[row], limit[row + 1], limit[row + 2] = order.key[at], 3.0 * decision + _AMONG, inf
     if order.service.by_submission:
-        return queue, float(job), inf
-    if order.key[at + 1] == _TAIL and order.key[at + 3] == decision:
-        return queue, 3.0 * decision + _BEHIND, order.key[at + 2]
-    return queue, 3.0 * decision + _AMONG, inf
+        limit[row + 1] = job
+    elif (
+        order.key[at + 1] == _TAIL
+        and order.key[at + 3] == decision
+        and order.key[at + 2] == int(order.key[at + 2])
+    ):
+        limit[row + 1], limit[row + 2] = 3.0 * decision + _BEHIND, order.key[at + 2]
 
 
-def demote_crossed_jobs(order: Order, run: Run, now_s: float) -> None:
+def confirm_starts(order: Order, jobs: JobArrays, run: Run, now_s: float) -> None:
+    """Check the crossings of jobs that the last decision started, as `Attained.confirm_start`."""
+    own = order.service
+    for at in range(order.at[CHANGES]):
+        job = order.changed[at]
+        if order.at[IS_PUNCTUAL]:
+            return
+        if job < 0 or order.stint[job] < 0 or own.queue[job] == own.queues:
+            continue
+        queue, executed_s = own.queue[job], service_s(order, jobs, run, job, now_s)
+        left_s = own.limit_s[own.queues * jobs.kind[job] + queue] - executed_s
+        if own.cross_s[queue * len(order.left) + job] < nearest_instant(now_s + left_s):
+            drop_crossings(own, job, len(order.left))
+            expect_crossings(order, jobs, job, executed_s, now_s)
+        else:
+            order.at[IS_PUNCTUAL] = 1
+
+
+def demote_crossed_jobs(order: Order, jobs: JobArrays, run: Run, now_s: float) -> None:
     """Move running jobs that crossed a service limit to the tail of their next queue."""
-    own, jobs = order.service, len(order.left)
+    own, count = order.service, len(order.left)
     # a job that ended at or after its crossing counts as moved
     order.at[USED] |= order.at[LATE]
     order.at[LATE] = 0
     for queue in range(own.queues):
         while own.crossings[queue]:
             job = own.crossing[queue * own.most]
-            at_s = own.cross_s[queue * jobs + job]
+            at_s = own.cross_s[queue * count + job]
             if at_s > now_s:
                 break
-            drop_crossing(own, queue, job, jobs)
+            drop_crossing(own, queue, job, count)
+            if own.queue[job] != queue:
+                continue
             own.queue[job] = queue + 1
             order.at[USED] = 1
-            remove_running(order, job)
+            remove_running(order, jobs, job)
             order.height[job] = queue + 1
             if not own.by_submission:
                 order.at[COUNT] += 1
                 place = _BEHIND if at_s == now_s else _BEFORE
                 order.since[job] = 3 * (run.at[DECISIONS] + 1) + place
                 order.count[job] = order.at[COUNT]
-            insert_running(order, job)
+            insert_running(order, jobs, job)
+            count_freed(order, jobs.need[jobs.kind[job]])
 
 
 def end_service(order: Order, job: int, now_s: float) -> None:
@@ -149,6 +186,14 @@ def next_crossing_s(order: Order) -> float:
     return next_s
 
 
+def gain_by_service(
+    order: Order, jobs: JobArrays, run: Run, job: int, pool: int, now_s: float
+) -> float:
+    """Return the seconds that a move saves if the job runs as long again as so far."""
+    share = 1 - order.nominal[order.pool[job]] / order.nominal[pool]
+    return float(share * service_s(order, jobs, run, job, now_s) - order.restart_s)
+
+
 # -- heaps of crossings
 
 
@@ -159,6 +204,17 @@ def crosses_first(own: Service, row: int, one: int, other: int) -> bool:
     """
     one_s, other_s = own.cross_s[row + one], own.cross_s[row + other]
     return bool(one_s < other_s or (one_s == other_s and one < other))
+
+
+def expect_crossings(
+    order: Order, jobs: JobArrays, job: int, executed_s: float, now_s: float
+) -> None:
+    """Expect when a running job reaches the limits of its queue and all later ones."""
+    own = order.service
+    for queue in range(own.queue[job], own.queues):
+        left_s = own.limit_s[own.queues * jobs.kind[job] + queue] - executed_s
+        at_s = nearest_instant(now_s + max(left_s, STEP_S))
+        expect_crossing(own, queue, job, len(order.left), at_s)
 
 
 def expect_crossing(own: Service, queue: int, job: int, jobs: int, at_s: float) -> None:

@@ -37,11 +37,13 @@ _NO_REFERENCE_COUNTS: Final[dict[str, Any]] = {"_nrt": False}
 that allocate memory do not compile this way.
 """
 _INNER: Final[dict[str, Any]] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Numba options of functions that only compiled functions call; wrappers cost a third of the time
+"""Numba options of functions that only compiled functions call; wrappers cost up to half of the time
 to compile.
 """
 _LOOP: Final = "run_"
 """Beginning of the names of loops, the functions that Python calls."""
+_OPTIMIZATION: Final = 1
+"""Level of the compiler; higher ones take three times as long, and the loops run no faster."""
 _FOLDER: Final = "trainyard-fast-"
 _USED: Final = "used"
 _BEGUN: Final = "begun"
@@ -242,6 +244,7 @@ def _functions() -> dict[str, Loop] | None:
     if folder is None:
         return None
     numba.config.CACHE_DIR = ""  # type: ignore[attr-defined]
+    numba.config.OPT = type(numba.config.OPT)(_OPTIMIZATION)  # type: ignore[attr-defined]
     scope: dict[str, Any] = {}
     for source in _SOURCES:
         scope |= vars(source)

@@ -151,40 +151,46 @@ def heap_pop(heap: Any, base: int, size: int) -> None:
     heap[base + at] = item
 
 
-def push_end(run: Run, stint: int) -> None:
-    """Add a running stint to the heap of ends; the caller counts it in `RUNNING`."""
-    ends, until_s, at = run.ends, run.until_s, run.at[RUNNING]
-    own_s = until_s[stint]
+def push_by(heap: Any, values: Any, size: int, item: int) -> None:
+    """Add an item to a heap by value; the caller updates the size."""
+    at = size
     while at > 0:
         above = (at - 1) >> 1
-        # A new stint has a higher number than all running ones.
-        if until_s[ends[above]] <= own_s:
+        if goes_first(values, heap[above], item):
             break
-        ends[at] = ends[above]
+        heap[at] = heap[above]
         at = above
-    ends[at] = stint
+    heap[at] = item
+
+
+def pop_by(heap: Any, values: Any, size: int) -> int:
+    """Remove and return the item with the smallest value; the caller updates the size."""
+    first, item, size = heap[0], heap[size - 1], size - 1
+    at, below = 0, 1
+    while below < size:
+        if below + 1 < size and goes_first(values, heap[below + 1], heap[below]):
+            below += 1
+        if goes_first(values, item, heap[below]):
+            break
+        heap[at] = heap[below]
+        at, below = below, 2 * below + 1
+    heap[at] = item
+    return int(first)
+
+
+def goes_first(values: Any, one: int, other: int) -> bool:
+    """Return True if an item has a smaller value than another one; ties by number."""
+    return bool(values[one] < values[other] or (values[one] == values[other] and one < other))
+
+
+def push_end(run: Run, stint: int) -> None:
+    """Add a running stint to the heap of ends; the caller counts it in `RUNNING`."""
+    push_by(run.ends, run.until_s, run.at[RUNNING], stint)
 
 
 def pop_end(run: Run) -> int:
     """Remove and return the running stint that ends first; ties by begin."""
-    ends, until_s, size = run.ends, run.until_s, run.at[RUNNING] - 1
-    first, item = ends[0], ends[size]
-    own_s, at, below = until_s[item], 0, 1
-    while below < size:
-        if below + 1 < size and ends_before(until_s, ends[below + 1], ends[below]):
-            below += 1
-        other = ends[below]
-        if until_s[other] > own_s or (until_s[other] == own_s and other > item):
-            break
-        ends[at] = other
-        at, below = below, 2 * below + 1
-    ends[at] = item
-    return int(first)
-
-
-def ends_before(until_s: Any, one: int, other: int) -> bool:
-    """Return True if a stint ends before another one."""
-    return bool(until_s[one] < until_s[other] or (until_s[one] == until_s[other] and one < other))
+    return pop_by(run.ends, run.until_s, run.at[RUNNING])
 
 
 def nearest_instant(at_s: float) -> float:

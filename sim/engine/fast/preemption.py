@@ -1,6 +1,6 @@
 """The loop of a queue with preemption: `allocators.queue.preemption` over arrays.
 
-For one pool where only free GPUs matter, stops cost nothing and every job may be stopped. See
+For pools where only free GPUs matter, and jobs that may all be stopped and keep their work. See
 `sim.engine.fast.free_gpus` for compilation.
 """
 
@@ -10,15 +10,17 @@ from math import inf
 
 from sim.clock import LATEST_S
 from sim.engine.fast.attained import (
+    confirm_starts,
     demote_crossed_jobs,
     end_service,
-    height_limit_by_service,
+    gain_by_service,
     next_crossing_s,
     reset_key_by_service,
     set_height_by_service,
     set_key_by_service,
+    set_limit_by_service,
 )
-from sim.engine.fast.free_gpus import SPOTS, Room, free_spots, place_in_pool, take_spots
+from sim.engine.fast.free_gpus import SPOTS, Room, free_spots, place_in_pool
 from sim.engine.fast.loops import (
     CLOSED,
     CONTINUES,
@@ -33,35 +35,61 @@ from sim.engine.fast.loops import (
     JobArrays,
     Run,
     end_instant,
+    nearest_instant,
     next_event_s,
+    place_gang,
+    pop_by,
     pop_end,
+    push_by,
     push_end,
     record_decision,
 )
 from sim.engine.fast.order import (
     CHANGES,
-    FRONT,
+    FREED,
     FULL,
-    INDEX,
-    KEY,
+    IS_DIRTY,
+    LAST,
+    LINKS,
+    SPENT,
     STOPPED,
+    STOPS,
     USED,
+    WALK,
     Order,
+    compare_height,
+    copy_key,
+    count_freed,
+    first_in_line,
+    free_gpus_for,
+    free_job,
     insert_running,
-    next_waiting_kind,
+    is_before,
+    is_higher,
+    nth_worst,
     pop_waiting,
     push_waiting,
     remove_running,
+    take_job,
 )
 from sim.engine.fast.remaining import (
-    height_limit_by_time,
-    is_halfway,
+    gain_by_time,
+    needs_more_time,
     next_check_s,
     reestimate_late_jobs,
     reset_key_by_time,
     set_height_by_time,
     set_key_by_time,
+    set_limit_by_time,
+    set_need,
+    set_place_among_equals,
 )
+
+_FITS = -1
+_MAX_STOPS_PER_JOB = 1000
+"""As in `allocators.queue.preemption`."""
+_JOB, _SLACK, _WALK, _SEEN = range(4)
+"""Columns of `Lanes.bound`."""
 
 # -- by time or by service
 
@@ -87,15 +115,8 @@ def add_to_running(order: Order, jobs: JobArrays, run: Run, job: int, now_s: flo
     if order.by_service:
         set_height_by_service(order, jobs, run, job, now_s)
     else:
-        set_height_by_time(order, job, now_s)
-    insert_running(order, job)
-
-
-def height_limit(order: Order, run: Run, job: int, now_s: float) -> tuple[float, float, float]:
-    """Return (height, since, count) above which running jobs come after a waiting job."""
-    if order.by_service:
-        return height_limit_by_service(order, run, job)
-    return height_limit_by_time(order, job, now_s)
+        set_height_by_time(order, jobs, job, now_s)
+    insert_running(order, jobs, job)
 
 
 # -- changes of a decision
@@ -130,36 +151,117 @@ def has_same_place(run: Run, room: Room, order: Order, job: int) -> bool:
     return True
 
 
+# -- the search for jobs to stop
+
+
+def begin_search(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
+    """Begin a search for running jobs that come after a waiting job, on the pools it admits."""
+    groups, pools = order.groups, order.pools[jobs.kind[job]]
+    for group in range(len(groups.size)):
+        groups.cursor[group] = -1
+        if groups.size[group] and pools >> groups.pool[group] & 1:
+            if order.by_service:
+                set_limit_by_service(order, run, group, job)
+            else:
+                set_limit_by_time(order, group, job, now_s)
+            move_cursor(order, group)
+
+
+def move_cursor(order: Order, group: int) -> None:
+    """Move the cursor of a group to its next job above the limit; -1 = none."""
+    groups, limit = order.groups, order.groups.limit
+    at, row = groups.cursor[group] + 1, 3 * group
+    groups.cursor[group] = -1
+    if at < groups.size[group]:
+        job = nth_worst(order, group, at)
+        if compare_height(order, job, limit[row], limit[row + 1], limit[row + 2]) > 0:
+            groups.cursor[group] = at
+
+
+def next_victim(order: Order, jobs: JobArrays, now_s: float) -> int:
+    """Return the running job of lowest priority that may be stopped next; -1 = none."""
+    cursor, best, chosen = order.groups.cursor, -1, -1
+    for group in range(len(cursor)):
+        if cursor[group] >= 0:
+            job = nth_worst(order, group, cursor[group])
+            if best < 0 or ranks_below(order, jobs, job, best, now_s):
+                best, chosen = job, group
+    if chosen >= 0:
+        move_cursor(order, chosen)
+    return best
+
+
+def ranks_below(order: Order, jobs: JobArrays, one: int, other: int, now_s: float) -> bool:
+    """Return True if a running job ranks below one of another group."""
+    if order.by_service:
+        return is_higher(order, one, other)
+    return needs_more_time(order, jobs, one, other, now_s)
+
+
 # -- placing waiting jobs
 
 
-def find_worse_jobs(
-    order: Order, jobs: JobArrays, run: Run, job: int, missing: int, now_s: float
-) -> int:
-    """Collect jobs to stop in `Order.stopped`, worst first; return the GPUs that they hold.
+def place_job(order: Order, jobs: JobArrays, room: Room, job: int, first: int) -> bool:
+    """Place a job in its first pool with room, with its spots from `first` on."""
+    room.at[SPOTS] = first
+    pool = place_gang(room, jobs, jobs.kind[job])
+    if pool < 0:
+        return False
+    order.pool[job], order.first[job], order.spots[job] = pool, first, room.at[SPOTS] - first
+    return True
 
-    Only jobs that come after the waiting job, until they hold `missing` GPUs. Sets `FULL` if two
-    jobs are too close to compare.
+
+def free_stopped(room: Room, order: Order, first: int, end: int) -> None:
+    """Free the GPUs of a range of `Order.stopped`."""
+    for at in range(first, end):
+        free_job(room, order, order.stopped[at])
+
+
+def take_stopped(room: Room, order: Order, first: int, end: int) -> None:
+    """Take the GPUs of a range of `Order.stopped` again."""
+    for at in range(first, end):
+        take_job(room, order, order.stopped[at])
+
+
+def find_victims(order: Order, jobs: JobArrays, first: int, end: int, now_s: float) -> int:
+    """Add the next jobs to stop to `Order.stopped` up to an end; return the end reached."""
+    while first < end:
+        other = next_victim(order, jobs, now_s)
+        if other < 0:
+            return first
+        order.stopped[first] = other
+        first += 1
+    return first
+
+
+def preempt_few(
+    order: Order, jobs: JobArrays, room: Room, job: int, first: int, now_s: float
+) -> bool:
+    """Place a job by stopping as few more jobs as possible; False = not possible.
+
+    Their number doubles until the job fits and is then bisected. On failure nothing changes.
     """
-    height, since, count = height_limit(order, run, job, now_s)
-    halfway = not order.by_service and order.times.close_s > 0 and is_halfway(order, job)
-    held, count_found = 0, 0
-    while count_found < order.at[INDEX] and held < missing:
-        other = order.worst[order.at[FRONT] + count_found]
-        if halfway and abs(order.height[other] - height) < order.times.close_s:
-            order.at[FULL] = 1
-        if order.height[other] < height:
-            break
-        if order.height[other] == height and (
-            order.since[other] < since
-            or (order.since[other] == since and order.count[other] <= count)
-        ):
-            break
-        held += jobs.need[jobs.kind[other]]
-        order.stopped[count_found] = other
-        count_found += 1
-    order.at[STOPPED] = count_found
-    return held
+    base = order.at[STOPPED]
+    low, high, fits = base, base, False
+    while not fits:
+        low, high = high, find_victims(order, jobs, high, 2 * high - base + 1, now_s)
+        if high == low:
+            take_stopped(room, order, base, low)
+            return False
+        free_stopped(room, order, low, high)
+        fits = place_job(order, jobs, room, job, first)
+    while high - low > 1:
+        middle = (low + high) >> 1
+        free_job(room, order, job)
+        take_stopped(room, order, middle, high)
+        if place_job(order, jobs, room, job, first):
+            high = middle
+        else:
+            free_stopped(room, order, middle, high)
+            low = middle
+            place_job(order, jobs, room, job, first)
+    order.at[STOPPED] = high
+    return True
 
 
 def keep_spared_jobs(order: Order, jobs: JobArrays, room: Room, job: int) -> None:
@@ -167,88 +269,271 @@ def keep_spared_jobs(order: Order, jobs: JobArrays, room: Room, job: int) -> Non
 
     Each one takes its GPUs back and leaves `Order.stopped`; then `job` is placed again.
     """
-    at = order.at[STOPPED] - 2
-    while at >= 0:
+    first = order.first[job]
+    for at in range(order.at[STOPPED] - 2, -1, -1):
         other = order.stopped[at]
-        if jobs.need[jobs.kind[other]] <= room.free[0]:
-            free_spots(room, 0, order.first[job], order.spots[job])
-            take_spots(room, 0, order.first[other], order.spots[other])
-            room.at[SPOTS] = order.first[job]
-            order.spots[job] = place_in_pool(room, 0, jobs.need[jobs.kind[job]], jobs.how, 0)
-            for later in range(at, order.at[STOPPED] - 1):
-                order.stopped[later] = order.stopped[later + 1]
+        if jobs.need[jobs.kind[other]] > free_gpus_for(order, room, jobs.kind[job]):
+            continue
+        free_job(room, order, job)
+        take_job(room, order, other)
+        if place_job(order, jobs, room, job, first):
             order.at[STOPPED] -= 1
-        at -= 1
+            for later in range(at, order.at[STOPPED]):
+                order.stopped[later] = order.stopped[later + 1]
+        else:
+            free_job(room, order, other)
+            place_job(order, jobs, room, job, first)
 
 
-def fit_job(order: Order, jobs: JobArrays, run: Run, room: Room, job: int, now_s: float) -> bool:
-    """Place a waiting job, stopping worse ones if necessary; False = it does not fit.
+def fit_job(order: Order, jobs: JobArrays, run: Run, room: Room, job: int, now_s: float) -> int:
+    """Place a waiting job, stopping worse ones if necessary; return `_FITS` if it fits.
 
-    Takes and frees GPUs, and lists the jobs to stop in `Order.stopped`; keys and heights follow.
+    Else the number of missing GPUs; 0 = enough GPUs, but not where they fit together. Takes and
+    frees GPUs, and lists the jobs to stop in `Order.stopped`; keys and heights follow.
     """
-    need = jobs.need[jobs.kind[job]]
-    missing = need - room.free[0]
-    order.at[STOPPED] = 0
+    at, kind, first = order.at, jobs.kind[job], room.at[SPOTS]
+    missing, links = jobs.need[kind] - free_gpus_for(order, room, kind), at[LINKS]
+    at[STOPPED] = 0
     if missing > 0:
-        if find_worse_jobs(order, jobs, run, job, missing, now_s) < missing:
-            return False
-        for at in range(order.at[STOPPED]):
-            other = order.stopped[at]
-            free_spots(room, 0, order.first[other], order.spots[other])
-    order.first[job] = room.at[SPOTS]
-    order.spots[job] = place_in_pool(room, 0, need, jobs.how, 0)
-    if order.at[STOPPED] > 1:
+        begin_search(order, jobs, run, job, now_s)
+        while missing > 0:
+            other = next_victim(order, jobs, now_s)
+            if other < 0:
+                at[LINKS] = links
+                return int(missing)
+            order.stopped[at[STOPPED]] = other
+            at[STOPPED] += 1
+            missing -= jobs.need[jobs.kind[other]]
+        free_stopped(room, order, 0, at[STOPPED])
+    fits = place_job(order, jobs, room, job, first)
+    if not fits:
+        if at[STOPPED] == 0:
+            begin_search(order, jobs, run, job, now_s)
+        fits = preempt_few(order, jobs, room, job, first, now_s)
+    at[LINKS] = links
+    if not fits:
+        take_stopped(room, order, 0, at[STOPPED])
+        room.at[SPOTS] = first
+        return 0
+    if at[STOPPED] > 1:
         keep_spared_jobs(order, jobs, room, job)
-    return True
+    return _FITS
 
 
 def start_tentatively(
     run: Run, jobs: JobArrays, room: Room, order: Order, job: int, now_s: float
 ) -> None:
     """Move a job to the running ones, and the jobs stopped for it to the waiting ones."""
+    at, taken, need = order.at, 0, jobs.need[jobs.kind[job]]
     if order.stint[job] >= 0 and has_same_place(run, room, order, job):
         drop_change(order, job)
     else:
         add_change(order, job)
     add_to_running(order, jobs, run, job, now_s)
-    for at in range(order.at[STOPPED]):
-        other = order.stopped[at]
-        remove_running(order, other)
+    at[STOPS] += at[STOPPED]
+    if at[STOPS] > _MAX_STOPS_PER_JOB * (run.at[WAITING] + run.at[RUNNING]):
+        at[FULL] = 1
+    for stop in range(at[STOPPED]):
+        other = order.stopped[stop]
+        remove_running(order, jobs, other)
+        taken += jobs.need[jobs.kind[other]]
         if order.stint[other] >= 0:
             add_change(order, other)
         else:
             drop_change(order, other)
         order.spots[other] = 0
         set_key_again(order, jobs, run, other, now_s)
-        if not order.by_service and order.key[KEY * other] < order.key[KEY * job]:
-            order.at[FULL] = 1  # rounded, it would go before the job that it was stopped for
         push_waiting(order, jobs, other)
+        at[IS_DIRTY] = 1
+    at[LAST] = job
+    copy_key(order, job, len(order.left) + len(order.lanes.size))
+    if not order.one_pool:
+        at[FREED] += taken  # may be in other pools than the job uses
+    elif taken > need:
+        at[FREED] += taken - need
+    else:
+        at[SPENT] += need - taken
+
+
+# -- the pass over waiting jobs
+
+
+def cannot_start(order: Order, lane: int, job: int, need: int) -> bool:
+    """Return True if the GPUs freed since a failure cannot fit a job, and update the bound.
+
+    As `DemandQueue.cannot_start`.
+    """
+    at, lanes, count = order.at, order.lanes, len(order.left)
+    row, bound = count + lane, 4 * lane
+    if lanes.bound[bound + _JOB] < 0 or is_before(order, job, job, row, lanes.bound[bound + _JOB]):
+        return False
+    spent, last = at[SPENT], count + len(lanes.size)
+    if spent and at[LAST] >= 0 and not is_before(order, last, at[LAST], job, job):
+        spent = 0
+    elif spent and lanes.bound[bound + _WALK] == at[WALK]:
+        spent -= lanes.bound[bound + _SEEN]
+    until = need - lanes.bound[bound + _SLACK] + spent
+    if until <= at[FREED]:
+        return False
+    if spent:
+        lanes.bound[bound + _JOB] = job
+        copy_key(order, job, row)
+    lanes.bound[bound + _SLACK] -= spent
+    lanes.bound[bound + _WALK], lanes.bound[bound + _SEEN] = at[WALK], at[SPENT]
+    lanes.until[lane] = until
+    return True
+
+
+def wait_for_gpus(order: Order, lane: int, job: int, need: int, missing: int) -> None:
+    """Have a lane wait until the GPUs missing for its failed job are freed; set its bound.
+
+    If enough were free, it waits for any change.
+    """
+    at, lanes, bound = order.at, order.lanes, 4 * lane
+    if missing == 0:
+        lanes.until[lane] = inf
+        lanes.is_misfit[lane] = 1
+        return
+    lanes.until[lane] = at[FREED] + missing
+    lanes.bound[bound + _JOB] = job if order.one_pool or not order.blocks else -1
+    lanes.bound[bound + _SLACK] = need - missing - at[FREED]
+    lanes.bound[bound + _WALK], lanes.bound[bound + _SEEN] = at[WALK], at[SPENT]
+    copy_key(order, job, len(order.left) + lane)
+
+
+def line_up_lanes(order: Order) -> None:
+    """Put the first job of every lane that may fit now into the line."""
+    at, lanes = order.at, order.lanes
+    for lane in range(len(lanes.size)):
+        if at[IS_DIRTY] and lanes.is_misfit[lane]:
+            lanes.until[lane] = 0.0
+            lanes.is_misfit[lane] = 0
+        if lanes.size[lane] and lanes.until[lane] <= at[FREED]:
+            # a job that was just stopped may go before the present one of its lane
+            lanes.in_line[lane] = lanes.heap[lanes.base[lane]]
+    at[IS_DIRTY] = 0
 
 
 def place_waiting_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> None:
-    """Place waiting jobs in order, stopping worse running ones.
+    """Place waiting jobs that may fit, in order, stopping worse running ones.
 
-    A job that does not fit ends the pass if `blocks`, else closes its demand. Sets `FULL` if an
-    array is too short.
+    Sets `FULL` if an array is too short.
     """
-    for kind in range(len(order.closed)):
-        order.closed[kind] = 0
-    kind = next_waiting_kind(order)
-    while kind >= 0:
-        job = order.lanes[order.lane_base[kind]]
-        if order.at[CHANGES] + order.at[INDEX] + 1 >= len(order.changed) or room.at[
-            SPOTS
-        ] + jobs.need[kind] > len(room.spot_slot):
-            order.at[FULL] = 1
-            return
-        if fit_job(order, jobs, run, room, job, now_s):
-            pop_waiting(order, kind)
-            start_tentatively(run, jobs, room, order, job, now_s)
-        elif order.blocks:
-            return
-        else:
-            order.closed[kind] = 1
-        kind = next_waiting_kind(order)
+    at, lanes = order.at, order.lanes
+    at[WALK] += 1
+    at[SPENT], at[LAST] = 0, -1
+    line_up_lanes(order)
+    lane = first_in_line(order)
+    while lane >= 0:
+        job, is_open = lanes.in_line[lane], True
+        lanes.in_line[lane] = -1
+        if lanes.heap[lanes.base[lane]] == job:
+            need = jobs.need[jobs.kind[job]]
+            if at[CHANGES] + len(order.stopped) + 1 >= len(order.changed) or room.at[
+                SPOTS
+            ] + need > len(room.spot_slot):
+                at[FULL] = 1
+            if at[FULL]:
+                return
+            is_open = not (
+                (at[SPENT] or lanes.until[lane] == 0.0) and cannot_start(order, lane, job, need)
+            )
+            if is_open:
+                missing = fit_job(order, jobs, run, room, job, now_s)
+                is_open = missing == _FITS
+                if is_open:
+                    pop_waiting(order, lane)
+                    start_tentatively(run, jobs, room, order, job, now_s)
+                else:
+                    wait_for_gpus(order, lane, job, need, missing)
+        if is_open:
+            if lanes.size[lane]:
+                lanes.until[lane] = 0.0
+                lanes.in_line[lane] = lanes.heap[lanes.base[lane]]
+            if at[IS_DIRTY]:
+                line_up_lanes(order)
+        lane = first_in_line(order)
+
+
+# -- moves to better types
+
+
+def best_move(
+    run: Run, jobs: JobArrays, room: Room, order: Order, job: int, now_s: float
+) -> tuple[float, int]:
+    """Return the largest gain of a running job from a move, and the pool; 0 s = no move."""
+    best_s, best, kind = 0.0, -1, jobs.kind[job]
+    for group in range(jobs.groups[kind], jobs.groups[kind + 1]):
+        pool = jobs.pool[group]
+        if pool == order.pool[job]:
+            break
+        if room.free[pool] >= jobs.need[kind]:
+            if order.by_service:
+                gain_s = gain_by_service(order, jobs, run, job, pool, now_s)
+            else:
+                gain_s = gain_by_time(order, jobs, run, job, pool, now_s)
+            if gain_s > best_s:
+                best_s, best = gain_s, pool
+    return best_s, best
+
+
+def find_movers(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> int:
+    """Collect the running jobs that gain from a move in `Order.movers`; return their number."""
+    groups, movers, total = order.groups, 0, 0
+    for pool in range(len(room.free)):
+        total += room.free[pool]
+    for group in range(len(groups.size)):
+        if total == room.free[groups.pool[group]]:
+            continue
+        for at in range(groups.size[group]):
+            job = nth_worst(order, group, at)
+            if order.change_at[job] < 0:
+                gain_s, pool = best_move(run, jobs, room, order, job, now_s)
+                if pool >= 0:
+                    order.loss_s[job] = -gain_s
+                    push_by(order.movers, order.loss_s, movers, job)
+                    movers += 1
+    return movers
+
+
+def move_job(  # noqa: PLR0913, PLR0917 - a call, not an interface
+    run: Run, jobs: JobArrays, room: Room, order: Order, job: int, pool: int, now_s: float
+) -> None:
+    """Move a running job to another pool: it takes its new place, then gives its old one back.
+
+    Sets `FULL` if an array is too short.
+    """
+    need, first = jobs.need[jobs.kind[job]], room.at[SPOTS]
+    if order.at[CHANGES] + 1 >= len(order.changed) or first + need > len(room.spot_slot):
+        order.at[FULL] = 1
+        return
+    place_in_pool(room, pool, need, jobs.how, 0)
+    free_job(room, order, job)
+    remove_running(order, jobs, job)
+    if not order.by_service:
+        set_place_among_equals(order, jobs, job, now_s)
+        set_need(order, jobs, run, job, now_s, order.restart_s)
+        order.at[USED] = 1
+    order.pool[job], order.first[job], order.spots[job] = pool, first, room.at[SPOTS] - first
+    if not order.by_service:
+        set_height_by_time(order, jobs, job, now_s)
+    insert_running(order, jobs, job)
+    add_change(order, job)
+    count_freed(order, need)
+
+
+def move_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
+    """Move running jobs to free GPUs of better types, the largest gain first; True = any moved."""
+    movers, has_moved = find_movers(run, jobs, room, order, now_s), False
+    while movers:
+        job = pop_by(order.movers, order.loss_s, movers)
+        movers -= 1
+        # an earlier move may have taken the room
+        _, pool = best_move(run, jobs, room, order, job, now_s)
+        if pool >= 0:
+            move_job(run, jobs, room, order, job, pool, now_s)
+            has_moved = not order.at[FULL]
+    return has_moved
 
 
 # -- applying the changes
@@ -280,11 +565,12 @@ def close_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) 
         if not order.by_service:
             order.at[USED] = 1
         stint = order.stint[job]
-        moving_s = now_s - run.began_s[stint]
+        moving_s = now_s - max(run.began_s[stint], order.resume_s[job])
         if moving_s > 0:
-            order.left[job] -= jobs.rate[0] * moving_s
+            order.left[job] -= jobs.rate[run.stint_pool[stint]] * moving_s
         if order.by_service:
-            order.service.served_gpu_s[job] += jobs.need[jobs.kind[job]] * moving_s
+            held_s = now_s - run.began_s[stint]
+            order.service.served_gpu_s[job] += jobs.need[jobs.kind[job]] * held_s
         run.ended[stint] = 1 if order.spots[job] else 2
         drop_end(run, stint)
         end_stint(run, order, job, now_s)
@@ -317,15 +603,17 @@ def begin_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) 
         order.change_at[job] = -1
         if order.spots[job] == 0:
             continue
-        left, stint = order.left[job], run.at[STINTS]
-        until_s = end_instant(now_s, now_s, left, jobs.rate[0])
+        left, stint, pool = order.left[job], run.at[STINTS], order.pool[job]
+        pause_s = jobs.start_s if order.resume_s[job] < 0 else order.restart_s
+        resume_s = nearest_instant(now_s + pause_s)
+        until_s = end_instant(now_s, resume_s, left, jobs.rate[pool])
         if not (left > 0 and until_s <= LATEST_S):
             return False
-        run.stint_job[stint], run.stint_pool[stint] = job, 0
+        run.stint_job[stint], run.stint_pool[stint] = job, pool
         run.stint_first[stint], run.stint_spots[stint] = order.first[job], order.spots[job]
         run.began_s[stint], run.until_s[stint] = now_s, until_s
         push_end(run, stint)
-        order.stint[job] = stint
+        order.stint[job], order.resume_s[job] = stint, resume_s
         run.at[STINTS] = stint + 1
         run.at[RUNNING] += 1
         run.at[WAITING] -= 1
@@ -334,12 +622,18 @@ def begin_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) 
 
 def decide_preempting(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
     """Make and record a decision, and set the next wake-up; False = the loop cannot continue."""
-    order.at[CHANGES] = 0
     if order.by_service:
-        demote_crossed_jobs(order, run, now_s)
+        confirm_starts(order, jobs, run, now_s)
+        demote_crossed_jobs(order, jobs, run, now_s)
     elif run.at[WAITING]:
         reestimate_late_jobs(run, jobs, order, now_s)
+    order.at[CHANGES] = order.at[STOPS] = 0
     place_waiting_jobs(run, jobs, room, order, now_s)
+    if order.moves:
+        while move_jobs(run, jobs, room, order, now_s):
+            place_waiting_jobs(run, jobs, room, order, now_s)
+    if order.at[FULL]:
+        return False
     changes = close_changed_stints(run, jobs, order, now_s)
     fits = begin_changed_stints(run, jobs, order, now_s)
     record_decision(run, now_s, changes)
@@ -347,7 +641,7 @@ def decide_preempting(run: Run, jobs: JobArrays, room: Room, order: Order, now_s
     if run.at[WAITING]:
         at_s = next_crossing_s(order) if order.by_service else next_check_s(order, now_s)
         order.wake_s[0] = at_s if at_s <= LATEST_S else inf
-    return fits and not order.at[FULL]
+    return fits
 
 
 def finish_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
@@ -357,12 +651,13 @@ def finish_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: floa
         stint = pop_end(run)
         run.at[RUNNING] -= 1
         job = run.stint_job[stint]
-        remove_running(order, job)
-        free_spots(room, 0, order.first[job], order.spots[job])
+        remove_running(order, jobs, job)
+        free_spots(room, order.pool[job], order.first[job], order.spots[job])
         order.spots[job] = 0
         if order.by_service:
             end_service(order, job, now_s)
         end_stint(run, order, job, now_s)
+        count_freed(order, jobs.need[jobs.kind[job]])
         run.at[SETTLED] += 1
     return bool(run.at[CLOSED] > before)
 

@@ -11,12 +11,14 @@ from sim.clock import STEP_S
 from sim.engine.fast.loops import JobArrays, Run, nearest_instant
 from sim.engine.fast.order import (
     COUNT,
-    FRONT,
-    INDEX,
+    FULL,
     KEY,
+    LINKS,
     Order,
-    best_running,
+    compare_counts,
+    count_freed,
     insert_running,
+    nth_worst,
     remove_running,
     set_key,
 )
@@ -24,17 +26,17 @@ from sim.engine.fast.order import (
 _LOST = -1.0
 _PATIENCE_S = 1 / 64
 _PAUSE_S = 1.0
-_MAX_STEPS = 1e12  # above this the remainder of a division is not exact
-_HALFWAY = 0.1
+_BELOW = 1.0 - 2.0**-53
+"""A positive number times this is the next number towards 0, like `math.nextafter`."""
 
 
 def estimated_work_left(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> float:
     """Return the estimated work left of a job; double the estimate if the job has outlived it."""
     left, stint = order.left[job], order.stint[job]
     if stint >= 0:
-        moving_s = now_s - run.began_s[stint]
+        moving_s = now_s - max(run.began_s[stint], order.resume_s[job])
         if moving_s > 0:
-            left -= jobs.rate[0] * moving_s
+            left -= jobs.rate[run.stint_pool[stint]] * moving_s
     done, total = jobs.work[job] - left, order.times.total[job]
     if total <= done:
         if done - total < 1e-6:
@@ -45,96 +47,148 @@ def estimated_work_left(order: Order, jobs: JobArrays, run: Run, job: int, now_s
     return float(total - done)
 
 
+def set_need(
+    order: Order, jobs: JobArrays, run: Run, job: int, now_s: float, pause_s: float
+) -> None:
+    """Set the first number of a key: the remaining time of a job with its next pause."""
+    left = estimated_work_left(order, jobs, run, job, now_s)
+    set_key(order, job, 0, nearest_instant(left * order.times.scale[jobs.kind[job]] + pause_s))
+
+
 def set_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Set the key of a new waiting job by remaining time."""
-    need = nearest_instant(estimated_work_left(order, jobs, run, job, now_s))
-    for at in range(KEY):
-        set_key(order, job, at, 0.0)
-    set_key(order, job, 0, need)
+    set_need(order, jobs, run, job, now_s, jobs.start_s)
     set_key(order, job, 1, now_s)
     set_key(order, job, 2, inf)
+    for at in range(3, KEY):
+        set_key(order, job, at, 0.0)
 
 
 def reset_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
     """Set the key of a stopped job; one placed at this instant keeps its tie-breakers."""
-    since = order.since[job]
-    if abs(since) == now_s:
-        if order.stint[job] >= 0:
-            set_key(
-                order, job, 0, nearest_instant(estimated_work_left(order, jobs, run, job, now_s))
-            )
+    if abs(order.since[job]) != now_s:
+        set_place_among_equals(order, jobs, job, now_s)
+    elif order.stint[job] < 0:
         return
-    set_key(order, job, 0, nearest_instant(estimated_work_left(order, jobs, run, job, now_s)))
+    set_need(order, jobs, run, job, now_s, order.restart_s)
+
+
+def pace_of(order: Order, jobs: JobArrays, job: int) -> float:
+    """Return the rate at which the need of a running job falls."""
+    return float(order.times.pace[jobs.kind[job] * len(order.speed) + order.pool[job]])
+
+
+def order_among_equals(
+    order: Order, jobs: JobArrays, job: int, now_s: float
+) -> tuple[float, float, float, float]:
+    """Return the sort key of a running job among jobs of the same remaining time."""
+    since, count, times = order.since[job], order.count[job], order.times
+    if since == now_s:
+        return 1.0, 0.0, since, count
+    if since == -now_s:
+        return -1.0, 0.0, since, count
+    if abs(since) == now_s * _BELOW:
+        link = -1 - int(count)
+        return 0.0, times.link_pace[link], times.link_since[link], times.link_count[link]
+    return 0.0, pace_of(order, jobs, job), since, count
+
+
+def set_place_among_equals(order: Order, jobs: JobArrays, job: int, now_s: float) -> None:
+    """Set the tie-breakers in the key of a running job that stops or moves."""
     set_key(order, job, 1, now_s)
-    set_key(order, job, 2, 0.0)
-    set_key(order, job, 3, order.times.pace)
-    set_key(order, job, 4, since)
-    set_key(order, job, 5, order.count[job])
+    place = order_among_equals(order, jobs, job, now_s)
+    for at in range(len(place)):
+        set_key(order, job, at + 2, place[at])
 
 
-def tie_since(order: Order, job: int, now_s: float) -> float:
-    """Return the first tie-breaker of a waiting job among running jobs of equal need.
+def ties(order: Order, job: int, pace: float, now_s: float, count: float) -> tuple[float, float]:
+    """Return the tie-breakers of a waiting job among running jobs of a pace.
 
-    Minus `now_s` if it waited before this instant, `now_s` if it is new, else its old one.
+    As `allocators.queue.srtf._tie_key`; `count` is that of a job that did not run until now.
     """
-    at = KEY * job
-    if order.key[at + 1] < now_s or order.key[at + 2] == _LOST:
-        return -now_s
-    return float(order.key[at + 4]) if order.key[at + 2] < inf else now_s
+    key, at, times = order.key, KEY * job, order.times
+    if key[at + 1] < now_s or key[at + 2] == _LOST:
+        return -now_s, count
+    if key[at + 2] == inf:
+        return now_s, count
+    if key[at + 2] != 0.0 or key[at + 3] == pace:
+        return key[at + 4], key[at + 5]
+    link = order.at[LINKS]
+    if link == len(times.link_pace) - 1:
+        order.at[FULL] = 1
+    else:
+        order.at[LINKS] = link + 1
+    times.link_pace[link], times.link_since[link] = key[at + 3], key[at + 4]
+    times.link_count[link] = key[at + 5]
+    since = now_s * _BELOW
+    return (-since if key[at + 3] < pace else since), -1.0 - link
 
 
-def tie_count(order: Order, job: int, now_s: float, count: float) -> float:
-    """Return the second tie-breaker of a waiting job: its old one if stopped now, or `count`."""
-    at = KEY * job
-    if order.key[at + 1] < now_s or order.key[at + 2] == _LOST or order.key[at + 2] == inf:
-        return count
-    return float(order.key[at + 5])
-
-
-def set_height_by_time(order: Order, job: int, now_s: float) -> None:
+def set_height_by_time(order: Order, jobs: JobArrays, job: int, now_s: float) -> None:
     """Set height and tie-breakers of a starting job by its estimated finish."""
     order.at[COUNT] += 1
-    count = float(order.at[COUNT])
-    since, place = tie_since(order, job, now_s), tie_count(order, job, now_s, count)
-    order.since[job], order.count[job] = since, place
-    order.height[job] = nearest_instant(now_s + order.key[KEY * job] / order.times.pace)
+    pace = pace_of(order, jobs, job)
+    order.since[job], order.count[job] = ties(order, job, pace, now_s, float(order.at[COUNT]))
+    order.height[job] = nearest_instant(now_s + order.key[KEY * job] / pace)
 
 
-def height_limit_by_time(order: Order, job: int, now_s: float) -> tuple[float, float, float]:
-    """Return (finish, since, count) above which running jobs come after a waiting job."""
-    finish_s = nearest_instant(now_s + order.key[KEY * job] / order.times.pace)
-    return finish_s, tie_since(order, job, now_s), tie_count(order, job, now_s, inf)
+def set_limit_by_time(order: Order, group: int, job: int, now_s: float) -> None:
+    """Set the height above which jobs of a group come after a waiting job."""
+    pace, limit = order.groups.pace[group], order.groups.limit
+    limit[3 * group] = nearest_instant(now_s + order.key[KEY * job] / pace)
+    limit[3 * group + 1], limit[3 * group + 2] = ties(order, job, pace, now_s, inf)
 
 
-def is_halfway(order: Order, job: int) -> bool:
-    """Return True if a waiting job's estimated time is halfway between two instants.
-
-    It is then rounded up at one time and down at another.
-    """
-    steps = order.key[KEY * job] / order.times.pace / STEP_S
-    return bool(steps > _MAX_STEPS or abs(steps % 1.0 - 0.5) < _HALFWAY)
+def needs_more_time(order: Order, jobs: JobArrays, one: int, other: int, now_s: float) -> bool:
+    """Return True if a running job ranks below one of another group."""
+    mine = nearest_instant(order.height[one] - now_s) * pace_of(order, jobs, one)
+    theirs = nearest_instant(order.height[other] - now_s) * pace_of(order, jobs, other)
+    if mine != theirs:
+        return bool(mine > theirs)
+    place = order_among_equals(order, jobs, one, now_s)
+    compared = order_among_equals(order, jobs, other, now_s)
+    for at in range(len(place) - 1):
+        if place[at] != compared[at]:
+            return place[at] > compared[at]
+    side = compare_counts(order, place[3], compared[3])
+    return one > other if side == 0 else side > 0
 
 
 def reestimate_late_jobs(run: Run, jobs: JobArrays, order: Order, now_s: float) -> None:
     """Re-estimate the finish of running jobs that should have ended by now, and re-sort them."""
-    late = 0
-    while order.at[INDEX] > late:
-        job = order.worst[order.at[FRONT] + order.at[INDEX] - 1 - late]
-        if order.height[job] > now_s:
-            break
-        order.stopped[late] = job
-        late += 1
-    for at in range(late):
-        job = order.stopped[at]
-        remove_running(order, job)
-        left_s = estimated_work_left(order, jobs, run, job, now_s) / order.times.speed
-        order.height[job] = nearest_instant(now_s + max(left_s, STEP_S))
-        insert_running(order, job)
+    for group in range(len(order.groups.size)):
+        late, size = 0, order.groups.size[group]
+        while late < size:
+            job = nth_worst(order, group, size - 1 - late)
+            if order.height[job] > now_s:
+                break
+            order.stopped[late] = job
+            late += 1
+        for at in range(late):
+            job = order.stopped[at]
+            remove_running(order, jobs, job)
+            left_s = (
+                estimated_work_left(order, jobs, run, job, now_s) / order.speed[order.pool[job]]
+            )
+            order.height[job] = nearest_instant(now_s + max(left_s, STEP_S))
+            insert_running(order, jobs, job)
+            count_freed(order, jobs.need[jobs.kind[job]])
 
 
 def next_check_s(order: Order, now_s: float) -> float:
     """Return when to re-estimate: 1/64 s after the first finish, at least 1 s from now."""
     first_s = inf
-    if order.at[INDEX]:
-        first_s = order.height[best_running(order)]
+    for group in range(len(order.groups.size)):
+        if order.groups.size[group]:
+            best = nth_worst(order, group, order.groups.size[group] - 1)
+            first_s = min(first_s, order.height[best])
     return nearest_instant(max(first_s + _PATIENCE_S, now_s + _PAUSE_S))
+
+
+def gain_by_time(
+    order: Order, jobs: JobArrays, run: Run, job: int, pool: int, now_s: float
+) -> float:
+    """Return the seconds that a running job saves by a move to a pool."""
+    work = estimated_work_left(order, jobs, run, job, now_s)
+    here, there = order.speed[order.pool[job]], order.speed[pool]
+    return float(work / here - work / there - order.restart_s)

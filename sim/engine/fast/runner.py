@@ -42,6 +42,8 @@ _INSTANTS_PER_REPORT: Final = 1 << 16
 _MAX_SPOTS: Final = 1 << 29
 _MAX_CLOSE_ARRIVALS: Final = 100_000
 """Submissions within as many microseconds that would look like a stuck clock."""
+_MAX_POOLS: Final = 60
+"""Pools in a bit set."""
 
 
 LOOPS: Final = ("run_queue", "run_reservation", "run_preemption")
@@ -127,9 +129,7 @@ def _preemption_obstacles(
     trace: Trace, pools: Sequence[NodePool], overheads: Overheads
 ) -> Iterator[tuple[str, bool]]:
     """Yield (reason, holds) pairs for preemption that the loops do not support."""
-    yield "jobs are stopped, and nodes differ in their type", len(pools) > 1
-    costs = overheads.start_s or overheads.restart_s or overheads.overlap_s
-    yield "jobs are stopped, and a start or a restart takes time", bool(costs)
+    yield "jobs are stopped, and there are more than 60 GPU types", len(pools) > _MAX_POOLS
     keeps = overheads.on_preempt == "checkpoint" and bool(trace.numbers("preemptible", 1.0).all())
     yield "some jobs lose work when they are stopped, or must not be stopped", not keeps
 
@@ -245,8 +245,8 @@ def run_loop(lane: FastRun, progress: Callable[[Progress], None] | None = None) 
             progress(Progress(done, len(lane.trace), now_s, lane.trace.span_s))
     if status != loops.OVER:
         raise NotPlainError(
-            "a job would still run when the clock ends, or could never start, or numbers are too"
-            " close to call"
+            "a job would still run when the clock ends, or could never start, or jobs are stopped"
+            " too often"
         )
     return LoopOutcome(tables, state, space, _has_passed(arguments))
 
@@ -278,10 +278,7 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
     closed = state.closed[: state.at[loops.CLOSED]]
     job, began_s, until_s = outcome.stints
     gpus = trace.frame["num_gpus"].to_numpy()
-    paused_s = np.zeros(len(closed))
-    if tables.jobs.start_s:
-        resume_s = instants(began_s + tables.jobs.start_s)
-        paused_s = np.minimum(np.maximum(resume_s, began_s), until_s) - began_s
+    paused_s = np.minimum(instants(began_s + _pauses(lane, job)), until_s) - began_s
     frames = Record().frames()
     frames["segments"] = segments = pd.DataFrame(
         {
@@ -328,6 +325,15 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
     )
     end_s = max(float(tables.submit_s[-1]), float(until_s[-1]) if len(closed) else 0.0)
     return RunResult(jobs, **frames, end_s=end_s)  # type: ignore[arg-type]
+
+
+def _pauses(lane: FastRun, job: Ints) -> Floats:
+    """Return the pause at the begin of each stint: that of a start, then that of restarts."""
+    overheads = lane.conditions.overheads
+    pause_s = np.full(len(job), float(overheads.restart_s))
+    first = np.unique(job, return_index=True)[1]  # a job closes its stints in their order
+    pause_s[first] = overheads.start_s
+    return pause_s
 
 
 def _placements(

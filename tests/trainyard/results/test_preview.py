@@ -120,7 +120,10 @@ def test_policies_that_follow(store: Store) -> None:
     asked = study("2x4:v100", "fifo", "srtf", "gavel", "recorded")
     assert preview.fast_policies(asked, store) == {"FIFO", "SRTF"}
     slow = replace(asked, base=replace(asked.base, overheads=Spec("overheads", {"restart_s": 60})))
-    assert preview.fast_policies(slow, store) == {"FIFO"}
+    assert preview.fast_policies(slow, store) == {"FIFO", "SRTF"}
+    lost = Spec("overheads", {"on_preempt": "lose_all"})
+    loses = replace(asked, base=replace(asked.base, overheads=lost))
+    assert preview.fast_policies(loses, store) == {"FIFO"}
 
 
 def test_an_answer_that_is_overtaken_ends_between_policies(store: Store) -> None:
