@@ -37,8 +37,8 @@ _NO_REFERENCE_COUNTS: Final[dict[str, Any]] = {"_nrt": False}
 that allocate memory do not compile this way.
 """
 _INNER: Final[dict[str, Any]] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Numba options of functions that only compiled functions call; wrappers cost up to half of the time
-to compile.
+"""Numba options of functions that only compiled functions call; wrappers take up to half of the
+time to compile.
 """
 _LOOP: Final = "run_"
 """Beginning of the names of loops, the functions that Python calls."""
