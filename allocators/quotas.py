@@ -409,8 +409,8 @@ def _share_series(totals: Floats, rows: Sequence[Quota], requests: Floats) -> Fl
         np.array([[getattr(row, name)] for row in rows]) for name in ("maximum", "deserved")
     )
     capped = np.minimum(requests, limits)
-    shares = np.minimum(np.where(deserved == inf, totals, deserved), capped)
-    left = totals - reduce(add, shares, 0.0)
+    shares: Floats = np.minimum(np.where(deserved == inf, totals, deserved), capped)
+    left = totals - reduce(add, shares, np.zeros(len(totals)))
     remainders = []
     for level in _by_priority([row.priority for row in rows]):
         weights = np.array([[rows[queue].weight] for queue in level])
@@ -436,10 +436,10 @@ def _divide(left: Floats, weights: Floats, capped: Floats, shares: Floats) -> Fl
     rests, states = np.zeros_like(shares), np.flatnonzero(left > 0)
     while len(states):
         unfilled = np.where(capped[:, states] > shares[:, states], weights, 0.0)
-        total_weight = reduce(add, unfilled, 0.0)
+        total_weight = reduce(add, unfilled, np.zeros(len(states)))
         states, unfilled = states[total_weight > 0], unfilled[:, total_weight > 0]
         norms = unfilled / total_weight[total_weight > 0]
-        amount, parts = left[states], reduce(add, norms, 0.0)
+        amount, parts = left[states], reduce(add, norms, np.zeros(len(states)))
         is_again = np.zeros(len(states), np.bool_)
         for queue, norm in enumerate(norms):
             takes = np.flatnonzero(norm > 0)

@@ -425,7 +425,7 @@ def _usage_courses(
     edges = np.cumsum([0, *map(len, parts)])
 
     def changes() -> Iterator[Floats]:
-        """Yield the changes of GPUs held and demanded, row by row, then those of the cluster."""
+        """Yield the changes of GPUs held and demanded by row, and of GPUs in service."""
         for at in range(len(rows)):
             uses, wants = np.zeros(len(times)), np.zeros(len(times))
             mine, theirs = (own == at)[counts], own[job] == at
