@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, merge
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,10 @@ Held = tuple[tuple[int, int], ...]
 """GPUs by pool, as (pool, GPUs)."""
 
 
+_MORE_STEPS: Final = 64
+"""Smallest number of steps that a profile has room for beyond its own."""
+
+
 class Slot(NamedTuple):
     """A planned run: start, end, and GPUs by pool."""
 
@@ -70,30 +75,59 @@ class Profile:
                 step = changes.setdefault(max(at_s, now_s), [0] * len(free))
                 for pool, gpus in slot.gpus:
                     step[pool] += sign * gpus
-        self._at_s: NDArray[np.float64] = np.array(sorted(changes))
-        self._free: NDArray[np.int64] = np.cumsum(
-            np.array([changes[at_s] for at_s in self._at_s.tolist()], dtype=np.int64), axis=0
+        self.may_clash = True
+        """Whether a slot was taken without a check that its GPUs are free."""
+        times_s = sorted(changes)
+        self._set_steps(
+            np.array(times_s),
+            np.cumsum(np.array([changes[at_s] for at_s in times_s], dtype=np.int64), axis=0).T,
         )
+
+    def _set_steps(self, at_s: NDArray[np.float64], free: NDArray[np.int64]) -> None:
+        """Store the steps, with room for as many more; the time behind the last one is inf."""
+        steps = self._steps = len(at_s)
+        self._at_s = np.full(2 * steps + _MORE_STEPS, inf)
+        self._at_s[:steps] = at_s
+        self._free = np.zeros((len(free), len(self._at_s)), np.int64)
+        self._free[:, :steps] = free
 
     @property
     def is_possible(self) -> bool:
         """Return True if no GPU is used twice at any time."""
-        return bool(self._free.min() >= 0)
+        if self.may_clash:
+            self.may_clash = bool(self._free[:, : self._steps].min() < 0)
+        return not self.may_clash
+
+    def advance(self, now_s: float) -> None:
+        """Begin the profile now; drop earlier steps, and steps without a change if many."""
+        first = int(self._at_s[: self._steps].searchsorted(now_s, side="right")) - 1
+        if first > 0:
+            steps = self._steps - first
+            self._at_s[: steps + 1] = self._at_s[first : self._steps + 1]
+            self._free[:, :steps] = self._free[:, first : self._steps]
+            self._steps = steps
+        self._at_s[0] = now_s
+        if 2 * self._steps > len(self._at_s):
+            free = self._free[:, : self._steps]
+            is_change = np.append(True, (free[:, 1:] != free[:, :-1]).any(axis=0))
+            self._set_steps(self._at_s[: self._steps][is_change], free[:, is_change])
 
     def earliest(self, pools: tuple[int, ...], gpus: int, run_s: float) -> Slot | None:
         """Return the first slot with enough free GPUs in these pools for `run_s` s, or None.
 
         Each pool gives the GPUs that it has free during the whole slot, the first pool first.
         """
-        at_s, free = self._at_s, self._free[:, pools]
-        enough = free.sum(axis=1) >= gpus
+        if len(pools) == 1:
+            return self._earliest_in(pools[0], gpus, run_s)
+        at_s, free = self._at_s[: self._steps], self._free[pools, : self._steps]
+        enough = free.sum(axis=0) >= gpus
         too_few_s = np.minimum.accumulate(np.where(enough, inf, at_s)[::-1])[::-1]
         for step in np.flatnonzero(enough & (at_s + run_s <= too_few_s + STEP_S)).tolist():
             from_s = float(at_s[step])
             until_s = instant(from_s + run_s)
-            behind = max(int(np.searchsorted(at_s, until_s)), step + 1)
+            behind = max(int(at_s.searchsorted(until_s)), step + 1)
             held, missing = [], gpus
-            for pool, there in zip(pools, free[step:behind].min(axis=0).tolist(), strict=True):
+            for pool, there in zip(pools, free[:, step:behind].min(axis=1).tolist(), strict=True):
                 taken = min(max(there, 0), missing)
                 missing -= taken
                 held.append((pool, taken))
@@ -101,19 +135,41 @@ class Profile:
                 return Slot(from_s, until_s, tuple(held))
         return None
 
+    def _earliest_in(self, pool: int, gpus: int, run_s: float) -> Slot | None:
+        """Return the first slot in one pool: the first long enough span with enough GPUs."""
+        at_s, lacks = self._at_s, self._free[pool, : self._steps] < gpus
+        edges = ((lacks[1:] != lacks[:-1]).nonzero()[0] + 1).tolist()
+        if not lacks[0]:
+            edges.insert(0, 0)
+        edges.append(self._steps)  # not used if the profile ends with too few
+        for first, behind in zip(edges[::2], edges[1::2], strict=False):
+            from_s = float(at_s[first])
+            until_s = instant(from_s + run_s)
+            if until_s <= at_s[behind] and from_s < inf:
+                return Slot(from_s, until_s, ((pool, gpus),))
+        return None
+
     def take(self, slot: Slot, sign: int = 1) -> None:
         """Subtract the GPUs of a slot; add them back with `sign` -1."""
         first, last = self._step(slot.from_s), self._step(slot.until_s)
         for pool, gpus in slot.gpus:
-            self._free[first:last, pool] -= sign * gpus
+            self._free[pool, first:last] -= sign * gpus
 
     def _step(self, at_s: float) -> int:
         """Return the index of the step that begins at a time; insert one if missing."""
-        at_s = max(at_s, self._at_s[0])
-        step = int(np.searchsorted(self._at_s, at_s))
-        if step == len(self._at_s) or self._at_s[step] != at_s:
-            self._at_s = np.insert(self._at_s, step, at_s)
-            self._free = np.insert(self._free, step, self._free[step - 1], axis=0)
+        steps, times_s, free = self._steps, self._at_s, self._free
+        if at_s <= times_s[0]:
+            return 0
+        step = int(times_s[:steps].searchsorted(at_s))
+        if step == steps or times_s[step] != at_s:
+            if steps + 2 > len(times_s):
+                self._set_steps(times_s[:steps], free[:, :steps])
+                times_s, free = self._at_s, self._free
+            times_s[step + 1 : steps + 2] = times_s[step : steps + 1]
+            free[:, step + 1 : steps + 1] = free[:, step:steps]
+            times_s[step] = at_s
+            free[:, step] = free[:, step - 1]
+            self._steps = steps + 1
         return step
 
 
@@ -146,6 +202,10 @@ class Conservative(Allocator):
     _ends: Ends = field(init=False, repr=False, default_factory=Ends)
     _waiting: list[Entry] = field(init=False, repr=False, default_factory=list)
     _plans: dict[JobId, Slot] = field(init=False, repr=False, default_factory=dict)
+    _starts: list[tuple[float, Entry]] = field(init=False, repr=False, default_factory=list)
+    _unplanned: list[Entry] = field(init=False, repr=False, default_factory=list)
+    _profile: Profile | None = field(init=False, repr=False, default=None)
+    _free: list[int] = field(init=False, repr=False, default_factory=list)
     _begun: bool = field(init=False, repr=False, default=False)
     _room_was_freed: bool = field(init=False, repr=False, default=False)
     _ends_earlier: bool = field(init=False, repr=False, default=False)
@@ -199,27 +259,35 @@ class Conservative(Allocator):
         self._update_jobs(view)
         if not self._waiting:
             return EMPTY
-        profile = self._profile(view)
-        overdue = any(slot.from_s < view.now_s for slot in self._plans.values())
-        if overdue or not profile.is_possible:
+        profile = self._current_profile(view)
+        if self._is_overdue(view.now_s) or not profile.is_possible:
             self._plans.clear()
-            profile = self._profile(view)
+            profile = self._profile = self._new_profile(view)
             self._room_was_freed = True
         started: dict[JobId, Grant | None] = {}
         self._ends_earlier = False
-        # A plan that moves leaves a gap in which an earlier job of the queue may start.
-        while self._advance_plans(view, profile, started) and self._room_was_freed:
-            pass
+        if self._room_was_freed:
+            # A plan that moves leaves a gap in which an earlier job of the queue may start.
+            while self._advance_plans(view, profile, started):
+                pass
+            self._waiting = [entry for entry in self._waiting if entry[1] not in started]
+            self._unplanned = [entry for entry in self._waiting if entry[1] not in self._plans]
+            self._starts = [
+                (self._plans[entry[1]].from_s, entry)
+                for entry in self._waiting
+                if entry[1] in self._plans
+            ]
+            heapify(self._starts)
+        else:
+            self._start_due(view, profile, started)
         self._room_was_freed = self._ends_earlier
-        if not started:
-            return EMPTY
-        self._waiting = [entry for entry in self._waiting if entry[1] not in started]
-        return Plan(started)
+        self._free = list(view.room.free)
+        return Plan(started) if started else EMPTY
 
     def _advance_plans(
         self, view: View, profile: Profile, started: dict[JobId, Grant | None]
     ) -> bool:
-        """Try the plans in order once; return True if any moved forward or came due.
+        """Try all plans in order once; return True if any moved forward.
 
         Grants of jobs that start are added to `started`. Stops after `depth` jobs that cannot
         start.
@@ -228,11 +296,9 @@ class Conservative(Allocator):
         for _, job in self._waiting:
             if stuck > self.depth:
                 break
-            plan = self._plans.get(job)
-            due = plan is None or plan.from_s <= view.now_s
-            if job in started or not (due or self._room_was_freed):
-                stuck += job not in started
+            if job in started:
                 continue
+            plan = self._plans.get(job)
             grant = self._try(view, job, profile)
             if grant is None:
                 stuck += 1
@@ -243,6 +309,51 @@ class Conservative(Allocator):
                 job not in self._plans or self._plans[job].from_s < plan.from_s
             )
         return moved
+
+    def _start_due(self, view: View, profile: Profile, started: dict[JobId, Grant | None]) -> None:
+        """Start jobs with a due plan, and plan jobs without one; other plans cannot move.
+
+        Grants of jobs that start are added to `started`. Stops after `depth` jobs that cannot
+        start.
+        """
+        waiting, plans, starts, unplanned = self._waiting, self._plans, self._starts, []
+        due: set[Entry] = set()
+        while starts and starts[0][0] <= view.now_s:
+            from_s, entry = heappop(starts)
+            if self._is_planned(from_s, entry):
+                due.add(entry)
+        tried, first = [], 0
+        for entry in merge(sorted(due), self._unplanned):
+            stuck = bisect_left(waiting, entry) - len(started)
+            if stuck > self.depth:
+                break
+            job = entry[1]
+            tried.append(entry)
+            first += job not in plans
+            grant = self._try(view, job, profile)
+            if grant is not None:
+                started[job] = grant
+                self._has_backfilled = self._has_backfilled or stuck > 0
+            elif job not in plans:
+                unplanned.append(entry)
+        self._unplanned[:first] = unplanned
+        for entry in due.union(tried):
+            if entry[1] in started:
+                del waiting[bisect_left(waiting, entry)]
+            elif entry[1] in plans:
+                heappush(starts, (plans[entry[1]].from_s, entry))
+
+    def _is_planned(self, from_s: float, entry: Entry) -> bool:
+        """Return True if a job is still planned to start at a time."""
+        plan = self._plans.get(entry[1])
+        return plan is not None and plan.from_s == from_s
+
+    def _is_overdue(self, now_s: float) -> bool:
+        """Return True if a planned start has passed."""
+        starts = self._starts
+        while starts and not self._is_planned(*starts[0]):
+            heappop(starts)
+        return bool(starts) and starts[0][0] < now_s
 
     def explain(self, decided: Decided, job: JobId, /) -> Reason:
         """Explain a wait by the planned start of a job and the number of jobs before it."""
@@ -266,14 +377,16 @@ class Conservative(Allocator):
 
         Records whether resources became free earlier than planned.
         """
-        delta, ends, now_s = view.delta, self._ends, view.now_s
+        delta, ends = view.delta, self._ends
+        if delta.evicted or delta.nodes or delta.resized:
+            self._profile, self._room_was_freed = None, True
+        if self._profile is not None:
+            self._profile.advance(view.now_s)
         if not self._begun:
             self._begun = True
             for job, grant in view.grants.items():
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
-        self._room_was_freed |= bool(delta.evicted or delta.nodes or delta.resized)
-        for job in delta.finished:
-            self._room_was_freed |= ends.drop(job)[0] != now_s
+        self._drop_finished(view)
         for eviction in delta.evicted:
             if eviction.job in ends:
                 ends.drop(eviction.job)
@@ -283,12 +396,32 @@ class Conservative(Allocator):
                 ends.drop(job)
                 grant = view.grants[job]
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
-        for _, job, grant, _ in ends.overdue(now_s):
-            # It has not ended at this instant, so it cannot end before the next.
-            end_s = later(now_s + self._times.remaining_s(view, job, grant), now_s)
-            ends.add(view.room, job, grant, end_s)
+        self._extend_overdue(view)
         for job in newly_waiting(delta):
             self._enqueue(view, job)
+
+    def _drop_finished(self, view: View) -> None:
+        """Give back the GPUs of finished jobs; record whether one ended before its estimate."""
+        now_s, profile = view.now_s, self._profile
+        for job in view.delta.finished:
+            end_s, _, _, gpus = self._ends.drop(job)
+            self._room_was_freed |= end_s != now_s
+            if profile is not None:
+                for pool, count in gpus:
+                    self._free[pool] += count
+                if end_s > now_s:
+                    profile.take(Slot(now_s, end_s, gpus), -1)
+
+    def _extend_overdue(self, view: View) -> None:
+        """Estimate again the ends of running jobs that should have ended by now."""
+        now_s = view.now_s
+        for _, job, grant, gpus in self._ends.overdue(now_s):
+            # It has not ended at this instant, so it cannot end before the next.
+            end_s = later(now_s + self._times.remaining_s(view, job, grant), now_s)
+            self._ends.add(view.room, job, grant, end_s)
+            if self._profile is not None:
+                self._profile.take(Slot(now_s, end_s, gpus))
+                self._profile.may_clash = True
 
     def _enqueue(self, view: View, job: JobId) -> None:
         """Insert a job into the queue and drop the plans of all jobs behind it."""
@@ -296,12 +429,24 @@ class Conservative(Allocator):
         entry = ((-view.one("priority", job),) if self.order == "priority" else (), job)
         at = bisect_left(waiting, entry)
         for _, other in waiting[at:]:
-            self._plans.pop(other, None)
+            plan = self._plans.pop(other, None)
+            if plan is not None and self._profile is not None:
+                self._profile.take(plan, -1)
         waiting.insert(at, entry)
+        self._unplanned[bisect_left(self._unplanned, entry) :] = waiting[at:]
 
     # -- plans -----------------------------------------------------------------------------------
 
-    def _profile(self, view: View) -> Profile:
+    def _current_profile(self, view: View) -> Profile:
+        """Return the profile of the last decision, or a new one if other GPUs are free now.
+
+        So it is with a decision latency, and if other policies share the nodes.
+        """
+        if self._profile is None or self._free != list(view.room.free):
+            self._profile = self._new_profile(view)
+        return self._profile
+
+    def _new_profile(self, view: View) -> Profile:
         """Return the free GPUs over time, given running jobs and plans."""
         running = [Slot(-inf, end_s, gpus) for end_s, _, _, gpus in self._ends.order]
         free = list(view.room.free)
@@ -323,23 +468,20 @@ class Conservative(Allocator):
         if old is not None:
             profile.take(old, -1)
         groups, gpus = self._place.options(view, demand).groups, demand.replicas * demand.gpus
-        slots = [
-            profile.earliest(pools, gpus, self._times.waiting_s(view, job, at))
-            for at, pools in enumerate(groups)
-        ]
-        first = min(
-            ((slot.from_s, at) for at, slot in enumerate(slots) if slot is not None), default=None
-        )
-        if first is None:
+        plan: Slot | None = None
+        chosen: tuple[int, ...] = ()
+        for at, pools in enumerate(groups):
+            slot = profile.earliest(pools, gpus, self._times.waiting_s(view, job, at))
+            if slot is not None and (plan is None or slot.from_s < plan.from_s):
+                plan, chosen = slot, pools
+        if plan is None:
             return None
-        plan = slots[first[1]]
-        assert plan is not None, "the earliest slot exists"
         if plan.from_s <= now_s:
-            grant = self._start(view, job, self._place.place_within(view, demand, groups[first[1]]))
+            grant = self._start(view, job, self._place.place_within(view, demand, chosen))
             if grant is not None:
-                held = self._ends.gpus_by_pool(view.room, grant)
-                end_s = self._times.end_s(view, job, grant)
+                end_s, _, _, held = self._ends[job]
                 profile.take(Slot(now_s, end_s, held))
+                profile.may_clash |= end_s > plan.until_s or held != plan.gpus
                 self._ends_earlier |= end_s < plan.until_s
                 return grant
         self._plans[job] = plan
