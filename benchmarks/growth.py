@@ -25,6 +25,12 @@ from sim.perf.scaling import PowerLaw
 
 MAX_EXPONENT: Final = 1.3
 SIZES: Final = (1_000, 4_000)
+PHILLY: Final = {
+    "dp_elastic": ("40x8:p100", 0.9),
+    "kai": ("64x8:v100", 0.3),
+    "conservative": ("64x8:v100", 0.3),
+}
+"""Policies measured on a Philly-like workload: the nodes and the load."""
 
 
 class GrowthCost(NamedTuple):
@@ -38,7 +44,7 @@ class GrowthCost(NamedTuple):
 def main(arguments: list[str]) -> Iterator[str]:
     """Print the figures and yield policies that grow too fast; ``--quick`` has fewer jobs."""
     sizes = [jobs // 4 for jobs in SIZES] if "--quick" in arguments else SIZES
-    for policy in ("gavel:objective=allox", "hadar", "hadare", "dlrover", "dp_elastic"):
+    for policy in ("gavel:objective=allox", "hadar", "hadare", "dlrover", *PHILLY):
         few, many = (_measure_cost(policy, jobs) for jobs in sizes)
         exponent = log(many.cpu_s / few.cpu_s) / log(sizes[1] / sizes[0])
         figures = {
@@ -63,9 +69,9 @@ def _measure_cost(policy: str, jobs: int) -> GrowthCost:
     if policy == "dlrover":
         workload = DLRoverWorkload(jobs=jobs, nodes=20)
         trace, cluster, model = workload.make(), workload.machines(), ParameterServer()
-    elif policy == "dp_elastic":
-        cluster, model = Cluster.parse("40x8:p100"), PowerLaw()
-        trace = generate("philly", jobs=jobs, seed=0, cluster=cluster, load=0.9)
+    elif policy in PHILLY:
+        cluster, model = Cluster.parse(PHILLY[policy][0]), PowerLaw()
+        trace = generate("philly", jobs=jobs, seed=0, cluster=cluster, load=PHILLY[policy][1])
     elif policy.startswith("gavel"):
         trace, cluster = GavelWorkload(jobs=jobs, per_h=4.0).make(), Cluster.parse(SMALL)
     else:

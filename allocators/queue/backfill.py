@@ -108,6 +108,9 @@ class Ends:
     def __contains__(self, job: JobId) -> bool:
         return job in self._at_s
 
+    def __getitem__(self, job: JobId) -> End:
+        return self.order[bisect_left(self.order, (self._at_s[job], job))]
+
     def add(self, room: FreeResources, job: JobId, grant: Grant, at_s: float) -> None:
         """Add a running job."""
         self._at_s[job] = at_s

@@ -75,6 +75,8 @@ class Profile:
                 step = changes.setdefault(max(at_s, now_s), [0] * len(free))
                 for pool, gpus in slot.gpus:
                     step[pool] += sign * gpus
+        self.may_clash = True
+        """Whether a slot was taken without a check that its GPUs are free."""
         times_s = sorted(changes)
         self._set_steps(
             np.array(times_s),
@@ -90,14 +92,11 @@ class Profile:
         self._free[:, :steps] = free
 
     @property
-    def free_now(self) -> list[int]:
-        """Free GPUs of each pool at the start."""
-        return [int(gpus) for gpus in self._free[:, 0]]
-
-    @property
     def is_possible(self) -> bool:
         """Return True if no GPU is used twice at any time."""
-        return bool(self._free[:, : self._steps].min() >= 0)
+        if self.may_clash:
+            self.may_clash = bool(self._free[:, : self._steps].min() < 0)
+        return not self.may_clash
 
     def advance(self, now_s: float) -> None:
         """Begin the profile now; drop earlier steps, and steps without a change if many."""
@@ -118,19 +117,36 @@ class Profile:
 
         Each pool gives the GPUs that it has free during the whole slot, the first pool first.
         """
-        at_s, free = self._at_s[: self._steps], self._free[:, : self._steps]
-        starts = self._long_gaps if len(pools) == 1 else self._long_enough
-        for step in starts(pools, gpus, run_s).tolist():
+        if len(pools) == 1:
+            return self._earliest_in(pools[0], gpus, run_s)
+        at_s, free = self._at_s[: self._steps], self._free[pools, : self._steps]
+        enough = free.sum(axis=0) >= gpus
+        too_few_s = np.minimum.accumulate(np.where(enough, inf, at_s)[::-1])[::-1]
+        for step in np.flatnonzero(enough & (at_s + run_s <= too_few_s + STEP_S)).tolist():
             from_s = float(at_s[step])
             until_s = instant(from_s + run_s)
             behind = max(int(at_s.searchsorted(until_s)), step + 1)
             held, missing = [], gpus
-            for pool in pools:
-                taken = min(max(int(free[pool, step:behind].min()), 0), missing)
+            for pool, there in zip(pools, free[:, step:behind].min(axis=1).tolist(), strict=True):
+                taken = min(max(there, 0), missing)
                 missing -= taken
                 held.append((pool, taken))
             if not missing and from_s < inf:
                 return Slot(from_s, until_s, tuple(held))
+        return None
+
+    def _earliest_in(self, pool: int, gpus: int, run_s: float) -> Slot | None:
+        """Return the first slot in one pool: the first long enough span with enough GPUs."""
+        at_s, lacks = self._at_s, self._free[pool, : self._steps] < gpus
+        edges = ((lacks[1:] != lacks[:-1]).nonzero()[0] + 1).tolist()
+        if not lacks[0]:
+            edges.insert(0, 0)
+        edges.append(self._steps)  # not used if the profile ends with too few
+        for first, behind in zip(edges[::2], edges[1::2], strict=False):
+            from_s = float(at_s[first])
+            until_s = instant(from_s + run_s)
+            if until_s <= at_s[behind] and from_s < inf:
+                return Slot(from_s, until_s, ((pool, gpus),))
         return None
 
     def take(self, slot: Slot, sign: int = 1) -> None:
@@ -138,20 +154,6 @@ class Profile:
         first, last = self._step(slot.from_s), self._step(slot.until_s)
         for pool, gpus in slot.gpus:
             self._free[pool, first:last] -= sign * gpus
-
-    def _long_gaps(self, pools: tuple[int, ...], gpus: int, run_s: float) -> NDArray[np.int64]:
-        """Return the first steps of the spans with enough GPUs in one pool for `run_s` s."""
-        too_few = (self._free[pools[0], : self._steps] < gpus).nonzero()[0]
-        first, behind = np.append(0, too_few + 1), np.append(too_few, self._steps)
-        fits = self._at_s[first] + run_s <= self._at_s[behind] + STEP_S
-        return first[fits & (first < behind)]
-
-    def _long_enough(self, pools: tuple[int, ...], gpus: int, run_s: float) -> NDArray[np.int64]:
-        """Return the steps from which several pools together have enough GPUs for `run_s` s."""
-        at_s = self._at_s[: self._steps]
-        enough = self._free[pools, : self._steps].sum(axis=0) >= gpus
-        too_few_s = np.minimum.accumulate(np.where(enough, inf, at_s)[::-1])[::-1]
-        return np.flatnonzero(enough & (at_s + run_s <= too_few_s + STEP_S))
 
     def _step(self, at_s: float) -> int:
         """Return the index of the step that begins at a time; insert one if missing."""
@@ -203,6 +205,7 @@ class Conservative(Allocator):
     _starts: list[tuple[float, Entry]] = field(init=False, repr=False, default_factory=list)
     _unplanned: list[Entry] = field(init=False, repr=False, default_factory=list)
     _profile: Profile | None = field(init=False, repr=False, default=None)
+    _free: list[int] = field(init=False, repr=False, default_factory=list)
     _begun: bool = field(init=False, repr=False, default=False)
     _room_was_freed: bool = field(init=False, repr=False, default=False)
     _ends_earlier: bool = field(init=False, repr=False, default=False)
@@ -278,6 +281,7 @@ class Conservative(Allocator):
         else:
             self._start_due(view, profile, started)
         self._room_was_freed = self._ends_earlier
+        self._free = list(view.room.free)
         return Plan(started) if started else EMPTY
 
     def _advance_plans(
@@ -373,22 +377,16 @@ class Conservative(Allocator):
 
         Records whether resources became free earlier than planned.
         """
-        delta, ends, now_s = view.delta, self._ends, view.now_s
+        delta, ends = view.delta, self._ends
         if delta.evicted or delta.nodes or delta.resized:
-            self._profile = None
-        profile = self._profile
-        if profile is not None:
-            profile.advance(now_s)
+            self._profile, self._room_was_freed = None, True
+        if self._profile is not None:
+            self._profile.advance(view.now_s)
         if not self._begun:
             self._begun = True
             for job, grant in view.grants.items():
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
-        self._room_was_freed |= bool(delta.evicted or delta.nodes or delta.resized)
-        for job in delta.finished:
-            end_s, _, _, gpus = ends.drop(job)
-            self._room_was_freed |= end_s != now_s
-            if profile is not None and end_s > now_s:
-                profile.take(Slot(now_s, end_s, gpus), -1)
+        self._drop_finished(view)
         for eviction in delta.evicted:
             if eviction.job in ends:
                 ends.drop(eviction.job)
@@ -398,14 +396,32 @@ class Conservative(Allocator):
                 ends.drop(job)
                 grant = view.grants[job]
                 ends.add(view.room, job, grant, self._times.end_s(view, job, grant))
-        for _, job, grant, gpus in ends.overdue(now_s):
-            # It has not ended at this instant, so it cannot end before the next.
-            end_s = later(now_s + self._times.remaining_s(view, job, grant), now_s)
-            ends.add(view.room, job, grant, end_s)
-            if profile is not None:
-                profile.take(Slot(now_s, end_s, gpus))
+        self._extend_overdue(view)
         for job in newly_waiting(delta):
             self._enqueue(view, job)
+
+    def _drop_finished(self, view: View) -> None:
+        """Give back the GPUs of finished jobs; record whether one ended before its estimate."""
+        now_s, profile = view.now_s, self._profile
+        for job in view.delta.finished:
+            end_s, _, _, gpus = self._ends.drop(job)
+            self._room_was_freed |= end_s != now_s
+            if profile is not None:
+                for pool, count in gpus:
+                    self._free[pool] += count
+                if end_s > now_s:
+                    profile.take(Slot(now_s, end_s, gpus), -1)
+
+    def _extend_overdue(self, view: View) -> None:
+        """Estimate again the ends of running jobs that should have ended by now."""
+        now_s = view.now_s
+        for _, job, grant, gpus in self._ends.overdue(now_s):
+            # It has not ended at this instant, so it cannot end before the next.
+            end_s = later(now_s + self._times.remaining_s(view, job, grant), now_s)
+            self._ends.add(view.room, job, grant, end_s)
+            if self._profile is not None:
+                self._profile.take(Slot(now_s, end_s, gpus))
+                self._profile.may_clash = True
 
     def _enqueue(self, view: View, job: JobId) -> None:
         """Insert a job into the queue and drop the plans of all jobs behind it."""
@@ -422,8 +438,11 @@ class Conservative(Allocator):
     # -- plans -----------------------------------------------------------------------------------
 
     def _current_profile(self, view: View) -> Profile:
-        """Return the profile of the last decision, or a new one if other GPUs are free now."""
-        if self._profile is None or self._profile.free_now != list(view.room.free):
+        """Return the profile of the last decision, or a new one if other GPUs are free now.
+
+        So it is with a decision latency, and if other policies share the nodes.
+        """
+        if self._profile is None or self._free != list(view.room.free):
             self._profile = self._new_profile(view)
         return self._profile
 
@@ -449,23 +468,20 @@ class Conservative(Allocator):
         if old is not None:
             profile.take(old, -1)
         groups, gpus = self._place.options(view, demand).groups, demand.replicas * demand.gpus
-        slots = [
-            profile.earliest(pools, gpus, self._times.waiting_s(view, job, at))
-            for at, pools in enumerate(groups)
-        ]
-        first = min(
-            ((slot.from_s, at) for at, slot in enumerate(slots) if slot is not None), default=None
-        )
-        if first is None:
+        plan: Slot | None = None
+        chosen: tuple[int, ...] = ()
+        for at, pools in enumerate(groups):
+            slot = profile.earliest(pools, gpus, self._times.waiting_s(view, job, at))
+            if slot is not None and (plan is None or slot.from_s < plan.from_s):
+                plan, chosen = slot, pools
+        if plan is None:
             return None
-        plan = slots[first[1]]
-        assert plan is not None, "the earliest slot exists"
         if plan.from_s <= now_s:
-            grant = self._start(view, job, self._place.place_within(view, demand, groups[first[1]]))
+            grant = self._start(view, job, self._place.place_within(view, demand, chosen))
             if grant is not None:
-                held = self._ends.gpus_by_pool(view.room, grant)
-                end_s = self._times.end_s(view, job, grant)
+                end_s, _, _, held = self._ends[job]
                 profile.take(Slot(now_s, end_s, held))
+                profile.may_clash |= end_s > plan.until_s or held != plan.gpus
                 self._ends_earlier |= end_s < plan.until_s
                 return grant
         self._plans[job] = plan

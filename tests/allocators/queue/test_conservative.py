@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import inf
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocators.queue.conservative import Conservative
+from allocators.queue.conservative import Conservative, Profile, Slot
 from sim.cluster import Cluster
-from sim.contract import JobId, Plan, View
+from sim.contract import Grant, JobId, Plan, View
 from sim.engine.simulator import Conditions, Simulator
 from sim.perf.estimators import Biased
 from tests.allocators.queue.test_easy import ENDS_BEFORE, chart
@@ -141,3 +143,51 @@ def test_no_job_starts_after_its_first_plan(
     result = Simulator(trace, Cluster.parse("2x4:v100"), policy).run()
     for job, start_s in enumerate(result.jobs["first_start_s"].tolist()):
         assert start_s <= policy.first_s[job]
+
+
+def test_a_decision_without_room_looks_at_due_plans_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One GPU, ten jobs of 10 s at 0, exact estimates: each start is planned once, and planned
+    # again when it is due; the profile is built once.
+    tries: list[int] = []
+    profiles: list[float] = []
+    try_job, new_profile = Conservative._try, Conservative._new_profile
+
+    def count_try(self: Conservative, view: View, job: JobId, profile: Profile) -> Grant | None:
+        tries.append(job)
+        return try_job(self, view, job, profile)
+
+    def count_profile(self: Conservative, view: View) -> Profile:
+        profiles.append(view.now_s)
+        return new_profile(self, view)
+
+    monkeypatch.setattr(Conservative, "_try", count_try)
+    monkeypatch.setattr(Conservative, "_new_profile", count_profile)
+    trace = trace_of([(0, 1, 10)] * 10)
+    result = Simulator(trace, Cluster.parse("1x1:v100"), Conservative()).run()
+    assert result.jobs["first_start_s"].tolist() == [10.0 * at for at in range(10)]
+    assert tries == [*range(10), *range(1, 10)]
+    assert profiles == [0.0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 4))))
+@settings(max_examples=60, deadline=None)
+def test_a_profile_that_advances_is_the_one_built_then(drawn: list[tuple[int, int, int]]) -> None:
+    slots = [Slot(float(at), float(at + run), ((0, gpus),)) for at, run, gpus in drawn]
+    profile = Profile(0.0, [8, 2], ())
+    for at, slot in enumerate(slots):
+        profile.take(slot)
+        if at % 3 == 1:
+            profile.take(slots[at - 1], -1)
+            profile.take(slots[at - 1])
+    profile.advance(17.0)
+    held = sum(gpus for at, run, gpus in drawn if at <= 17 < at + run)
+    rest = [slot for slot in slots if slot.until_s > 17]
+    anew = Profile(17.0, [8 - held, 2], [slot for slot in rest if slot.from_s > 17])
+    for slot in rest:
+        if slot.from_s <= 17:
+            anew.take(Slot(slot.until_s, inf, slot.gpus), -1)
+    for pools in ((0,), (1,), (0, 1)):
+        for gpus in range(1, 9):
+            for run_s in (1.0, 5.0, 40.0):
+                assert profile.earliest(pools, gpus, run_s) == anew.earliest(pools, gpus, run_s)
+    assert profile.is_possible is anew.is_possible
