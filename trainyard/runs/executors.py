@@ -38,8 +38,8 @@ _METHOD: Final = (
     "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 )
 _THREADS: Final = "OMP_NUM_THREADS"
-_LOADED: Final = ["trainyard.runs.worker", "trainyard.runs.task"]
-"""Modules preloaded by the fork server: workers then start in 0.1 s and share its memory."""
+_LOADED: Final = "trainyard.runs.preload"
+"""Module that the fork server and Dask workers load: forked workers share its memory."""
 _RETRIES: Final = 3
 """Number of retries on other machines when the machine of a run is lost."""
 _WATCH_S: Final = 0.5
@@ -308,7 +308,7 @@ def _start_fork_server() -> None:
 
     Idle threads that spin would take CPU from other workers.
     """
-    forkserver.set_forkserver_preload(_LOADED)
+    forkserver.set_forkserver_preload([_LOADED])
     before = os.environ.get(_THREADS)
     os.environ[_THREADS] = before or "1"
     try:
@@ -455,7 +455,7 @@ def _check_workers(client: Any, address: str) -> None:
     if not present or not _count_threads(client):
         raise ExecutorError(
             f"The Dask scheduler at {address} has no workers. Start some there with 'dask worker"
-            f" {address}'."
+            f" {address} --preload {_LOADED}'."
         )
     for worker_address, answer in present.items():
         if isinstance(answer, BaseException):
