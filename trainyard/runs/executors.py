@@ -6,6 +6,7 @@ import ctypes
 import logging
 import multiprocessing
 import os
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableSequence, Sequence
@@ -40,6 +41,8 @@ _METHOD: Final = (
 _THREADS: Final = "OMP_NUM_THREADS"
 _LOADED: Final = "trainyard.runs.preload"
 """Module that the fork server and Dask workers load: forked workers share its memory."""
+_UNGUARDED: Final = 76
+"""Exit code of a worker process whose import of the user's script started workers again."""
 _RETRIES: Final = 3
 """Number of retries on other machines when the machine of a run is lost."""
 _WATCH_S: Final = 0.5
@@ -189,6 +192,7 @@ class Processes(Executor):
         )  # type: ignore[assignment]
         self._pending: dict[Future[Any], ProcessPool] = {}
         self._closed = False
+        _check_main_guard(self._context)
         self._processes = self._start_pool()
 
     def submit(
@@ -231,8 +235,6 @@ class Processes(Executor):
 
     def _start_pool(self) -> ProcessPool:
         """Start the worker processes, which warm up, and the thread that watches them."""
-        if _METHOD != "spawn":
-            _start_fork_server()
         processes = ProcessPool(
             max_workers=self.workers + self.spare,
             initializer=worker.start,
@@ -301,6 +303,36 @@ class _StoppableFuture(Future[Any]):
         """Ask the run to stop; return False because it is still running."""
         self._ask()
         return False
+
+
+def _check_main_guard(context: Any) -> None:
+    """Start the fork server, and raise if workers would run the user's script again.
+
+    A worker process imports the script that was started. Without a main guard the import starts
+    workers in turn: they exit here with `_UNGUARDED`, before the pool replaces them without end.
+
+    Raises
+    ------
+    ExecutorError
+        If the script has no main guard.
+    """
+    # The attribute by which multiprocessing refuses to start processes during the import.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(_UNGUARDED)
+    if _METHOD != "spawn":
+        _start_fork_server()
+    main = sys.modules["__main__"]
+    name = main.__spec__.name if main.__spec__ is not None else ""
+    if not hasattr(main, "__file__") or name.endswith("__main__"):
+        return  # workers do not import it
+    trial = context.Process(target=worker.ready)
+    trial.start()
+    trial.join()
+    if trial.exitcode == _UNGUARDED:
+        raise ExecutorError(
+            f"Worker processes would run {main.__file__} again. Put its runs below"
+            " `if __name__ == '__main__':`, or use the executor inline."
+        )
 
 
 def _start_fork_server() -> None:
