@@ -81,12 +81,12 @@ def warm_up() -> None:
             trace=trace,
             engine="kernel",
         )
+        _WorkerState.is_warm = True
     # outermost handler: a fault in the warm-up must not stop the pool; a later run reports it
     except Exception as error:
         _LOG.warning(
             "A worker starts cold: %s", error, exc_info=not isinstance(error, TrainyardError)
         )
-    _WorkerState.is_warm = True
 
 
 def ready() -> int:
