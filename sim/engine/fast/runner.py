@@ -45,7 +45,7 @@ _MAX_CLOSE_ARRIVALS: Final = 100_000
 
 
 LOOPS: Final = ("run_queue", "run_reservation", "run_preemption")
-"""Names of the loops, in the order in which they are compiled."""
+"""Names of the loops in compilation order."""
 
 
 class NotPlainError(TrainyardError):
