@@ -11,6 +11,7 @@ from benchmarks import (
     asrpt,
     dashboard,
     elastic,
+    estimates,
     fast,
     gavel,
     growth,
@@ -28,6 +29,7 @@ from benchmarks import (
 GROUPS = {
     "kernel": kernel.main,
     "fast": fast.main,
+    "estimates": estimates.main,
     "reading": reading.main,
     "metrics": metrics.main,
     "elastic": elastic.main,

@@ -129,6 +129,13 @@ def warm(loops: Sequence[str] = runner.LOOPS) -> str:
     return ""
 
 
+def compiled_loops() -> list[str]:
+    """Return the loops that are compiled here; none with `SETTING` = "kernel"."""
+    if _resolve_engine() == "kernel":
+        return []
+    return [name for name in runner.LOOPS if compiled.is_warm(name)]
+
+
 def load() -> str:
     """Load the compiled loops; if any is missing, start a process that compiles it.
 
@@ -141,7 +148,7 @@ def load() -> str:
     """
     if _resolve_engine() == "kernel":
         return ""
-    ready = [name for name in runner.LOOPS if compiled.is_warm(name)]
+    ready = compiled_loops()
     if len(ready) < len(runner.LOOPS):
         _start_compiler()
     return warm(ready) if ready else _remark()

@@ -6,6 +6,7 @@ import ctypes
 import logging
 import multiprocessing
 import os
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableSequence, Sequence
@@ -38,8 +39,10 @@ _METHOD: Final = (
     "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 )
 _THREADS: Final = "OMP_NUM_THREADS"
-_LOADED: Final = ["trainyard.runs.worker", "trainyard.runs.task"]
-"""Modules preloaded by the fork server: workers then start in 0.1 s and share its memory."""
+_LOADED: Final = "trainyard.runs.preload"
+"""Module that the fork server and Dask workers load: forked workers share its memory."""
+_UNGUARDED: Final = 76
+"""Exit code of a worker process whose import of the user's script started workers again."""
 _RETRIES: Final = 3
 """Number of retries on other machines when the machine of a run is lost."""
 _WATCH_S: Final = 0.5
@@ -189,6 +192,7 @@ class Processes(Executor):
         )  # type: ignore[assignment]
         self._pending: dict[Future[Any], ProcessPool] = {}
         self._closed = False
+        _check_main_guard(self._context)
         self._processes = self._start_pool()
 
     def submit(
@@ -231,8 +235,6 @@ class Processes(Executor):
 
     def _start_pool(self) -> ProcessPool:
         """Start the worker processes, which warm up, and the thread that watches them."""
-        if _METHOD != "spawn":
-            _start_fork_server()
         processes = ProcessPool(
             max_workers=self.workers + self.spare,
             initializer=worker.start,
@@ -303,12 +305,42 @@ class _StoppableFuture(Future[Any]):
         return False
 
 
+def _check_main_guard(context: Any) -> None:
+    """Start the fork server, and raise if workers would run the user's script again.
+
+    A worker process imports the script that was started. Without a main guard the import starts
+    workers in turn: they exit here with `_UNGUARDED`, before the pool replaces them without end.
+
+    Raises
+    ------
+    ExecutorError
+        If the script has no main guard.
+    """
+    # The attribute by which multiprocessing refuses to start processes during the import.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(_UNGUARDED)
+    if _METHOD != "spawn":
+        _start_fork_server()
+    main = sys.modules["__main__"]
+    name = main.__spec__.name if main.__spec__ is not None else ""
+    if not hasattr(main, "__file__") or name.endswith("__main__"):
+        return  # workers do not import it
+    trial = context.Process(target=worker.ready)
+    trial.start()
+    trial.join()
+    if trial.exitcode == _UNGUARDED:
+        raise ExecutorError(
+            f"Worker processes would run {main.__file__} again. Put its runs below"
+            " `if __name__ == '__main__':`, or use the executor inline."
+        )
+
+
 def _start_fork_server() -> None:
     """Start the fork server if needed, with single-threaded linear algebra.
 
     Idle threads that spin would take CPU from other workers.
     """
-    forkserver.set_forkserver_preload(_LOADED)
+    forkserver.set_forkserver_preload([_LOADED])
     before = os.environ.get(_THREADS)
     os.environ[_THREADS] = before or "1"
     try:
@@ -455,7 +487,7 @@ def _check_workers(client: Any, address: str) -> None:
     if not present or not _count_threads(client):
         raise ExecutorError(
             f"The Dask scheduler at {address} has no workers. Start some there with 'dask worker"
-            f" {address}'."
+            f" {address} --preload {_LOADED}'."
         )
     for worker_address, answer in present.items():
         if isinstance(answer, BaseException):

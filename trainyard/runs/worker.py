@@ -17,7 +17,7 @@ import allocators
 from sim.engine.simulator import Progress
 from sim.errors import TrainyardError
 from sim.params import Spec
-from trainyard.runs.engines import load
+from trainyard.runs.engines import compiled_loops, load, warm
 from trainyard.runs.run import run
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.traces.samples import load_sample
@@ -47,10 +47,11 @@ class Ran(NamedTuple):
 
 
 class _WorkerState:
-    """State of this process: its progress board, and whether it runs a task."""
+    """State of this process: its progress board, whether it runs a task, and is warm."""
 
     board: MutableSequence[float] | None = None
     busy = False
+    is_warm = False
 
 
 def start(board: MutableSequence[float], memory_gb: float | None = None) -> None:
@@ -64,6 +65,13 @@ def start(board: MutableSequence[float], memory_gb: float | None = None) -> None
     why_not = load()
     if why_not:
         _LOG.warning("%s", why_not)
+    if not _WorkerState.is_warm:
+        warm_up()
+
+
+def warm_up() -> None:
+    """Load the compiled loops and run a tiny scenario, so that the next run starts at once."""
+    warm(compiled_loops())
     try:
         trace, cluster = load_sample(_WARM_SAMPLE)
         run(
@@ -71,7 +79,9 @@ def start(board: MutableSequence[float], memory_gb: float | None = None) -> None
                 TraceSpec(f"sample:{_WARM_SAMPLE}"), cluster, Spec(next(iter(allocators.REGISTRY)))
             ),
             trace=trace,
+            engine="kernel",
         )
+        _WorkerState.is_warm = True
     # outermost handler: a fault in the warm-up must not stop the pool; a later run reports it
     except Exception as error:
         _LOG.warning(

@@ -130,6 +130,8 @@ def warm(name: str, exercise: Callable[[], None]) -> bool:
     folder = _folder()
     if folder is None:
         return False
+    if name in _State.loaded and (folder / name).exists():
+        return True
     _State.loaded.add(name)
     try:
         exercise()

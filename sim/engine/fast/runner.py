@@ -47,7 +47,7 @@ _MAX_POOLS: Final = 60
 
 
 LOOPS: Final = ("run_queue", "run_reservation", "run_preemption")
-"""Names of the loops, in the order in which they are compiled."""
+"""Names of the loops in compilation order."""
 
 
 class NotPlainError(TrainyardError):

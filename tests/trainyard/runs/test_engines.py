@@ -127,8 +127,8 @@ def test_without_a_compiler_the_general_engine_makes_all_runs(
         engines.load()
         == engines.warm()
         == (
-            "The fast engine is off, because numba is not installed (python -m pip install numba). The"
-            " general engine makes the runs: slower, with the same results."
+            "The fast engine is off, because numba is not installed (python -m pip install numba)."
+            " The general engine makes the runs: slower, with the same results."
         )
     )
     assert [run("fifo"), run("fifo"), run("easy")] == ["kernel"] * 3

@@ -225,6 +225,7 @@ def test_worker_starts_cold_without_its_sample(
 
         monkeypatch.setattr("trainyard.runs.worker.load_sample", missing)
         monkeypatch.setattr(worker._WorkerState, "board", None)
+        monkeypatch.setattr(worker._WorkerState, "is_warm", False)
         with caplog.at_level(logging.WARNING):
             worker.start([0.0] * worker.FIELDS)
         assert f"starts cold: {fault}" in caplog.text

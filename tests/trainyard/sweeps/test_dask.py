@@ -178,7 +178,8 @@ def test_a_scheduler_without_workers_or_with_other_ones_is_one_sentence(
     sweep = Sweep(STUDY, (Axis("seed", (1,)),))
     machines.staffed(0)
     assert failure(sweep, store, machines.place).endswith(
-        f"has no workers. Start some there with 'dask worker {machines.address}'."
+        f"has no workers. Start some there with 'dask worker {machines.address} --preload"
+        " trainyard.runs.preload'."
     )
     without = machines.start(PYTHONPATH=str(machines.folder))
     _wait_for(machines, 1)

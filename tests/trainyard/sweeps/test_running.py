@@ -159,6 +159,34 @@ def test_places_to_run() -> None:
             open_executor(wrong)
 
 
+@pytest.mark.parametrize("guard", ["if True:", "if __name__ == '__main__':"])
+@pytest.mark.parametrize("start", ["run.run()", "run.start(); run.wait()"])
+def test_a_script_without_a_main_guard_is_told_to_add_one(
+    guard: str, start: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "study.py"
+    script.write_text(f"""\
+from tests.trainyard.sweeps.cases import STUDY
+from trainyard.store import Store
+from trainyard.study.sweep import Axis, Sweep
+from trainyard.sweeps.sweep_run import SweepRun
+
+{guard}
+    run = SweepRun(Sweep(STUDY, (Axis("seed", (7,)),)), Store({str(tmp_path)!r}), "processes:1")
+    {start}
+    print(run.state, run.error)
+""")
+    place = os.environ | {"PYTHONPATH": os.getcwd()}
+    ran = subprocess.run(
+        [sys.executable, str(script)], env=place, capture_output=True, text=True, check=True
+    )
+    told = (
+        f"failed Worker processes would run {script} again. Put its runs below `if __name__ =="
+        " '__main__':`, or use the executor inline.\n"
+    )
+    assert ran.stdout == (told if guard == "if True:" else "done \n")
+
+
 def fails(
     document: Mapping[str, Any], address: str, baggage: Baggage, progress: object = None
 ) -> Numbers:
