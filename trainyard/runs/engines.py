@@ -162,7 +162,8 @@ def _run_all_rules() -> None:
     trace, cluster = load_sample(_SMALLEST)
     for name in allocators.REGISTRY:
         allocator = allocators.make(Spec(name))
-        if rule_of(allocator) is not None:
+        rule = rule_of(allocator)
+        if rule is not None and not rule.by:
             runner.run(runner.prepare_run(trace, cluster, allocator, Conditions()))
 
 
