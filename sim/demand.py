@@ -138,6 +138,18 @@ class Demands:
         )
         return fewer
 
+    def take(self, jobs: NDArray[np.int64], pools: Sequence[int]) -> Demands:
+        """Return the demands of some jobs, with pools numbered by their place in `pools`."""
+        fewer = copy(self)
+        fewer._pools = [self._pools[at] for at in pools]
+        kinds, fewer.codes = np.unique(self.codes[jobs], return_inverse=True)
+        places = {at: place for place, at in enumerate(pools)}
+        fewer.unique = [
+            replace(demand, pools=tuple(places[at] for at in demand.pools))
+            for demand in (self.unique[kind] for kind in kinds)
+        ]
+        return fewer
+
     def unschedulable(
         self, smallest: NDArray[np.float64] | None = None, *, mixed: bool, apart: bool = False
     ) -> NDArray[np.bool_]:

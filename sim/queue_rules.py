@@ -45,6 +45,8 @@ class QueueRule:
         With "reservation": whether a job may outlast that start on GPUs spare then.
     by_limit : bool
         With "reservation": whether a job's time limit replaces the estimate.
+    by : str
+        "vc" or "partition": each has a queue and nodes of its own; "" = one queue.
     unused : str
         Remark for a run without a job that passed or preempted others, or left the first queue.
     """
@@ -60,4 +62,5 @@ class QueueRule:
     depth: int = 0
     spare: bool = True
     by_limit: bool = False
+    by: str = ""
     unused: str = ""

@@ -25,12 +25,14 @@ from sim.contract import (
     Needs,
     ParameterError,
     Plan,
+    QueueRule,
     Reason,
     Spec,
     View,
     instant,
     param,
     remarks_of,
+    rule_of,
 )
 
 
@@ -125,6 +127,11 @@ class Partition(Allocator):
     def needs(self) -> Needs:
         """Return the needs of the inner policy, plus that jobs are kept in their part."""
         return self._inner_model().needs | Needs(confine_by=self.by)
+
+    def rule(self) -> QueueRule | None:
+        """Return the rule of the inner policy for each part."""
+        rule = rule_of(self._inner_model())
+        return None if rule is None or rule.by else replace(rule, by=self.by)
 
     def allocate(self, view: View, /) -> Plan:
         """Call the policies of the parts that are due and return their plans as one."""

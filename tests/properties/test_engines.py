@@ -26,7 +26,7 @@ from sim.perf.rigid import Rigid
 from sim.result import RunResult
 from sim.trace import Trace
 from tests.properties.runs import busy_trace
-from tests.strategies import trace_of
+from tests.strategies import VCS, trace_of
 
 EXAMPLES = 60
 KINDS = (
@@ -59,6 +59,8 @@ def traces(draw: st.DrawFn) -> Trace:
             "time_limit_s": st.sampled_from((float("nan"), 5.0, 60.0)),
             "cpus": st.sampled_from((float("nan"), 2.5)),
             "preemptible": st.sampled_from((float("nan"), 1.0)),
+            "vc": st.sampled_from(VCS),
+            "partition": st.sampled_from((*VCS, "gone")),
         }
     )
     return trace_of(draw(st.lists(row, min_size=1, max_size=draw(st.sampled_from((8, 25, 60))))))
@@ -67,11 +69,13 @@ def traces(draw: st.DrawFn) -> Trace:
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True))
+    homes = draw(st.sampled_from((((),), (VCS[:1], VCS[1:]))))
     group = st.builds(
         NodeGroup,
         st.sampled_from((1, 2, 3, 5, 40)),
         st.sampled_from((1, 2, 4, 8)),
         st.sampled_from([kind.name for kind in kinds]),
+        partitions=st.sampled_from(homes),
     )
     return Cluster(tuple(draw(st.lists(group, min_size=1, max_size=4))), KINDS)
 
@@ -79,6 +83,9 @@ def clusters(draw: st.DrawFn) -> Cluster:
 @st.composite
 def all_specs(draw: st.DrawFn, names: Sequence[str]) -> Spec:
     name = draw(st.sampled_from(names))
+    if name == "partition":
+        inner = draw(all_specs([other for other in RULES if other != name]))
+        return Spec.of(name, by=draw(st.sampled_from(("vc", "partition"))), inner=inner)
     values = {"placement": draw(st.sampled_from(PLACEMENTS)), "types": draw(st.sampled_from(TYPES))}
     for info in parameters(REGISTRY[name]):
         if info.choices and info.name not in values and draw(st.booleans()):
@@ -171,6 +178,22 @@ def test_preemption_on_several_types_leaves_the_same_record(
     endings = set(kernel.segments["ended"])
     assert "preempted" in endings
     assert ("changed" in endings) == (len(types) > 1)
+
+
+@pytest.mark.usefixtures("fast_engine")
+@pytest.mark.parametrize("inner", ["fifo", "easy", "srtf", "las"])
+@pytest.mark.parametrize("by", ["vc", ""])
+def test_virtual_clusters_leave_the_same_record(inner: str, by: str) -> None:
+    spec = Spec.of("partition", by=by, inner=Spec(inner)) if by else Spec(inner)
+    trace = Trace.of(busy_trace(300, 2).frame.drop(columns="cpus"))
+    homes = (("blue",), ("red",), ("blue",))
+    cluster = Cluster(
+        tuple(NodeGroup(2, 4, kind, partitions=home) for home in homes for kind in ("old", "new")),
+        KINDS,
+    )
+    fast, kernel = both(trace, cluster, spec, Conditions(overheads=Overheads(restart_s=60.0)))
+    assert fast is not None
+    check(fast, kernel)
 
 
 def check_engines(random_seed: int) -> Counter[str]:

@@ -193,7 +193,7 @@ def _run_rules(loop: str) -> None:
     for name in allocators.REGISTRY:
         allocator = allocators.make(Spec(name))
         rule = rule_of(allocator)
-        if rule is not None and runner.loop_name(rule) == loop:
+        if rule is not None and not rule.by and runner.loop_name(rule) == loop:
             runner.run(runner.prepare_run(trace, cluster, allocator, Conditions()))
 
 

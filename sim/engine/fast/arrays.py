@@ -33,6 +33,8 @@ class FastRun(NamedTuple):
         Queue rule of the policy.
     model : PerfModel
         True performance model.
+    work : array of shape (jobs,)
+        True work of each job.
     speed : array of shape (types,)
         Work per second on each type.
     pools : tuple of NodePool
@@ -48,6 +50,7 @@ class FastRun(NamedTuple):
     conditions: Conditions
     rule: QueueRule
     model: PerfModel
+    work: Floats
     speed: Floats
     pools: tuple[NodePool, ...]
     demands: Demands
@@ -60,7 +63,7 @@ class Tables:
     def __init__(self, lane: FastRun) -> None:
         trace, cluster, demands = lane.trace, lane.cluster, lane.demands
         self.submit_s = np.ascontiguousarray(trace.frame["submit_time_s"].to_numpy())
-        self.work = np.ascontiguousarray(lane.model.work())
+        self.work = np.ascontiguousarray(lane.work)
         kind = demands.codes.astype(np.int32)
         self.impossible = np.array(
             [

@@ -17,7 +17,7 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Allocator, Demand, Floats, Ints, NodePool, QueueRule, rule_of
 from sim.demand import Demands, group_into_pools
-from sim.engine.fast import compiled, free_gpus, loops, order, reservation
+from sim.engine.fast import compiled, free_gpus, loops, order, parts, reservation
 from sim.engine.fast.arrays import (
     FastRun,
     Tables,
@@ -79,14 +79,21 @@ def prepare_run(
     if speed is None or not (speed > 0).all():
         raise NotPlainError("jobs do not all run at the one speed of a GPU type")
     pools = group_into_pools(cluster)
-    demands = Demands(trace, cluster, pools)
-    _refuse(_machine_obstacles(cluster, pools, demands))
+    if not allocator.needs.confine_by:
+        pools = parts.merge_types(pools)
+    demands = Demands(trace, cluster, pools, allocator.needs.confine_by)
+    _refuse(_machine_obstacles(cluster, pools, demands, rule.placement))
+    if rule.by:
+        names = [str(name) for name in trace.texts(rule.by).unique()]
+        if parts.share_nodes(names, pools):
+            raise NotPlainError(f"some jobs of several {rule.by}s may use the same nodes")
     if rule.preemption != "none":
         _refuse(_preemption_obstacles(trace, pools, conditions.overheads))
     estimates = None
     if "remaining_work" in allocator.needs.reads:
         estimates = _first_estimates(trace, conditions, model)
-    return FastRun(trace, cluster, conditions, rule, model, speed, pools, demands, estimates)
+    work = model.work()
+    return FastRun(trace, cluster, conditions, rule, model, work, speed, pools, demands, estimates)
 
 
 def loop_name(rule: QueueRule) -> str:
@@ -115,11 +122,15 @@ def _first_estimates(trace: Trace, conditions: Conditions, model: PerfModel) -> 
 
 
 def _machine_obstacles(
-    cluster: Cluster, pools: Sequence[NodePool], demands: Demands
+    cluster: Cluster, pools: Sequence[NodePool], demands: Demands, placement: str
 ) -> Iterator[tuple[str, bool]]:
     """Yield (reason, holds) pairs for clusters that the loops do not support."""
-    kinds = [pool.type_at for pool in pools if pool.type_at >= 0]
-    yield "nodes of one GPU type differ in their partitions", len(set(kinds)) < len(kinds)
+    kinds = [[pools[at].type_at for at in demand.pools] for demand in demands.unique]
+    several = any(len(set(each)) < len(each) for each in kinds)
+    yield "a job may use several partitions of one GPU type", several
+    mingled = any(list(pool.nodes) != sorted(pool.nodes) for pool in pools)
+    by_number = placement in {"anywhere", "first_fit"}
+    yield "nodes of partitions alternate, and are taken by number", mingled and by_number
     limited = any(_has_limits(cluster, pools, demand) for demand in demands.unique)
     yield "cores or memory are limited", limited
     yield "gangs are too large", most_spots(demands, pools) > _MAX_SPOTS
@@ -175,14 +186,14 @@ class LoopOutcome(NamedTuple):
     ----------
     tables, state, space
         Input of the loop, with its results.
-    passed : bool
-        Whether a job has passed or preempted another one.
+    remarks : tuple of str
+        Notes for the user.
     """
 
     tables: Tables
     state: loops.Run
     space: free_gpus.Room
-    passed: bool
+    remarks: tuple[str, ...]
 
     @property
     def decisions(self) -> int:
@@ -209,7 +220,7 @@ class LoopOutcome(NamedTuple):
 
 
 def run_loop(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> LoopOutcome:
-    """Run the loop of a queue rule to its end.
+    """Run the loop of a queue rule to its end, once for each part of the cluster.
 
     Parameters
     ----------
@@ -226,6 +237,38 @@ def run_loop(lane: FastRun, progress: Callable[[Progress], None] | None = None) 
         If the loop meets a case that only the general simulator supports.
     """
     tables = Tables(lane)
+
+    def report(settled: int, now_s: float) -> None:
+        if progress is not None:
+            progress(Progress(settled, len(lane.trace), now_s, lane.trace.span_s))
+
+    if not lane.rule.by:
+        return _run_part(lane, tables, report)
+    separate = parts.split_run(lane, tables)
+    if len(separate) < 2:
+        raise NotPlainError(f"all jobs are of one {lane.rule.by}")
+    outcomes: list[LoopOutcome] = []
+    settled = 0
+    for part in separate:
+        outcomes.append(_run_part(part.lane, Tables(part.lane), report, settled))
+        settled += len(part.jobs)
+    states, rooms = [each.state for each in outcomes], [each.space for each in outcomes]
+    joined = parts.join_runs(lane, separate, states, rooms, float(tables.submit_s[-1]))
+    remarks = [
+        f"{part.name}: {remark}"
+        for part, each in sorted(
+            zip(separate, outcomes, strict=True), key=lambda pair: int(pair[0].jobs[0])
+        )
+        for remark in each.remarks
+    ]
+    shared = all(each.remarks for each in outcomes)
+    return LoopOutcome(tables, *joined, outcomes[0].remarks if shared else tuple(remarks))
+
+
+def _run_part(
+    lane: FastRun, tables: Tables, report: Callable[[int, float], None], settled: int = 0
+) -> LoopOutcome:
+    """Run the loop for one part of the cluster; `settled` jobs of other parts are done."""
     state, space = new_run(lane), new_room(lane)
     arguments: tuple[Any, ...] = (state, tables.jobs, space)
     name = loop_name(lane.rule)
@@ -239,16 +282,15 @@ def run_loop(lane: FastRun, progress: Callable[[Progress], None] | None = None) 
     status = loops.CONTINUES
     while status == loops.CONTINUES:
         status = function(*arguments, _INSTANTS_PER_REPORT)
-        if progress is not None:
-            now_s = float(state.decided_s[max(state.at[loops.DECISIONS] - 1, 0)])
-            done = int(state.at[loops.SETTLED])
-            progress(Progress(done, len(lane.trace), now_s, lane.trace.span_s))
+        now_s = float(state.decided_s[max(state.at[loops.DECISIONS] - 1, 0)])
+        report(settled + int(state.at[loops.SETTLED]), now_s)
     if status != loops.OVER:
         raise NotPlainError(
             "a job would still run when the clock ends, or could never start, or jobs are stopped"
             " too often"
         )
-    return LoopOutcome(tables, state, space, _has_passed(arguments))
+    unused = lane.rule.unused if state.at[loops.DECISIONS] and not _has_passed(arguments) else ""
+    return LoopOutcome(tables, state, space, (unused,) if unused else ())
 
 
 def _has_passed(arguments: tuple[Any, ...]) -> bool:
@@ -263,9 +305,7 @@ def run(lane: FastRun, progress: Callable[[Progress], None] | None = None) -> Ru
     """Run a queue rule and return its result; parameters and errors as for `run_loop`."""
     wall, cpu = perf_counter(), process_time()
     outcome = run_loop(lane, progress)
-    result = _to_result(lane, outcome)
-    if lane.rule.unused and outcome.decisions and not outcome.passed:
-        result = replace(result, remarks=(lane.rule.unused,))
+    result = replace(_to_result(lane, outcome), remarks=outcome.remarks)
     timing = Timing(
         process_time() - cpu, perf_counter() - wall, np.nan, np.nan, peak_rss_mb(), "fast"
     )
