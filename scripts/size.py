@@ -23,14 +23,14 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 # Package -> its places and the maximum number of statements. A file belongs to the package with
 # the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
-    "sim": (("sim",), 8_670),
+    "sim": (("sim",), 9_300),
     "jobtraces": (("jobtraces",), 5_790),
-    "allocators": (("allocators",), 8_510),
+    "allocators": (("allocators",), 8_690),
     "allocators/sites": (("allocators/sites",), 6_280),
     "trainyard": (("trainyard",), 15_550),
     "trainyard/views": (("trainyard/views",), 3_310),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_670),
-    "benchmarks, scripts": (AROUND, 2_770),
+    "benchmarks, scripts": (AROUND, 2_830),
     "tests": (("tests",), 40_950),
 }
 CIRCLES: Final = 0
