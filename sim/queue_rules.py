@@ -30,9 +30,10 @@ class QueueRule:
         ones with a smaller key. "first_fit": it is skipped. "reservation": it gets the earliest
         start by the estimated ends of running jobs; jobs that do not delay it may pass.
     preemption : str
-        "none". "remaining": the jobs with the least estimated remaining time run; ties keep the
-        previous order. "attained": the jobs in the first of several queues run; a job leaves a
-        queue after enough service. Both preempt as few other jobs as needed.
+        "none". "remaining": the jobs with the least estimated remaining time run, by key in
+        seconds or GPU-seconds; ties keep the previous order. "attained": the jobs in the first of
+        several queues run; a job leaves a queue after enough service. Both preempt as few other
+        jobs as needed.
     limits : tuple of float, GPU-seconds or seconds
         With "attained": the service at which a job leaves each queue except the last.
     per_gpu : bool

@@ -444,10 +444,11 @@ class Srtf(Allocator):
         return Plan(changes, wake_at_s=max(first + _LATE_S, view.now_s + _MIN_WAKE_S))
 
     def rule(self) -> QueueRule | None:
-        """Return the queue rule by remaining time; None for other sizes or waiting placements."""
-        if self.size != "time" or self.placement in WAITING_PLACEMENTS:
+        """Return the queue rule by remaining time; None by GPUs alone or if placements wait."""
+        if self.size == "gpus" or self.placement in WAITING_PLACEMENTS:
             return None
-        rule = queue_rule(("run_time_s",), self, self.backfill)
+        key = "run_time_s" if self.size == "time" else "gpu_time_s"
+        rule = queue_rule((key,), self, self.backfill)
         return rule and replace(
             rule, preemption="remaining", moves=self.migrate == "upgrade", unused=_UNUSED
         )

@@ -742,10 +742,7 @@ def _month_as_number(cell: str) -> str:
 
 @cache
 def _month_number(name: str) -> int:
-    """Return the month, 1 to 12, of a casefolded name that starts with a listed form; else 0.
-
-    `words.toml` lists the beginnings of names in all known languages.
-    """
+    """Return the month, 1 to 12, of a casefolded name that starts as `words.toml` lists; else 0."""
     for number, listed in load_words()["months"].items():
         if any(name.startswith(begin) for begin in listed):
             return int(number)

@@ -522,6 +522,11 @@ def check_rule(spec: Spec, rule: QueueRule) -> None:
     if rule.preemption != "none":
         cluster = dataclasses.replace(cluster, groups=(NodeGroup(2, 4, "mid"),))
         trace = Trace.of(trace.frame.drop(columns="gpu_types_allowed"))
+    if rule.by:
+        apart = tuple(NodeGroup(2, 4, "mid", partitions=(name,)) for name in ("red", "blue"))
+        cluster = dataclasses.replace(cluster, groups=apart)
+        names = np.resize(["red", "blue"], len(trace))
+        trace = Trace.of(trace.frame.assign(**{rule.by: names}))
     made = runner.run(runner.prepare_run(trace, cluster, make(spec), scenario.conditions))
     asked = Simulator(trace, cluster, make(spec), scenario.conditions).run()
     assert made.decisions.equals(asked.decisions), spec

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -118,6 +119,7 @@ def conditions() -> st.SearchStrategy[Conditions]:
         estimator=st.sampled_from((Exact(), Noisy(0.8), Biased(0.2), Biased(3.0), Unknown(5.0))),
         overheads=overheads,
         seed=st.integers(0, 3),
+        horizon_s=st.sampled_from((inf, inf, 20.0, 33.3)),
     )
 
 
@@ -142,6 +144,7 @@ def check(fast: RunResult | None, kernel: RunResult) -> None:
         assert ours.equals(theirs), name
     assert fast.digest() == kernel.digest()
     assert fast.remarks == kernel.remarks
+    assert (fast.reason, fast.end_s) == (kernel.reason, kernel.end_s)
     assert fast.jobs["believed_s"].equals(kernel.jobs["believed_s"])
 
 
@@ -159,7 +162,14 @@ def test_both_engines_leave_the_same_record(name: str, data: st.DataObject) -> N
 @pytest.mark.parametrize("restart_s", [0.0, 60.0])
 @pytest.mark.parametrize(
     "policy",
-    ["srtf", "srtf:backfill=none", "srtf:types=cheapest", "las", "las:order=arrival"],
+    [
+        "srtf",
+        "srtf:size=gpu_time",
+        "srtf:backfill=none",
+        "srtf:types=cheapest",
+        "las",
+        "las:order=arrival",
+    ],
 )
 def test_preemption_on_several_types_leaves_the_same_record(
     policy: str, restart_s: float, types: tuple[str, ...]
@@ -194,6 +204,22 @@ def test_virtual_clusters_leave_the_same_record(inner: str, by: str) -> None:
     fast, kernel = both(trace, cluster, spec, Conditions(overheads=Overheads(restart_s=60.0)))
     assert fast is not None
     check(fast, kernel)
+
+
+@pytest.mark.usefixtures("fast_engine")
+@pytest.mark.parametrize("policy", ["fifo", "easy", "srtf", "las"])
+@pytest.mark.parametrize(("horizon_s", "stop"), [(1500.0, "drained"), (5e5, "horizon")])
+def test_a_run_to_the_horizon_leaves_the_same_record(
+    policy: str, horizon_s: float, stop: str
+) -> None:
+    trace = Trace.of(busy_trace(300, 2).frame.drop(columns="cpus"))
+    cluster = Cluster((NodeGroup(3, 8, "new"),), KINDS)
+    given_ = Conditions(overheads=Overheads(restart_s=60.0), horizon_s=horizon_s, stop=stop)
+    fast, kernel = both(trace, cluster, Spec(policy), given_)
+    assert fast is not None
+    check(fast, kernel)
+    assert kernel.reason == "horizon"
+    assert ("open" in set(kernel.segments["ended"])) == (stop == "drained")
 
 
 def check_engines(random_seed: int) -> Counter[str]:

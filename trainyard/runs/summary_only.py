@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import process_time
 from typing import Any, Final
@@ -61,6 +62,8 @@ def run_totals(
         If the performance model does not fit the trace.
     """
     before_s = process_time()
+    if conditions.horizon_s < inf:
+        raise runner.NotPlainError("the run ends at a horizon")
     followed = runner.run_loop(runner.prepare_run(trace, cluster, allocator, conditions))
     if keep is not None:
         keep(followed)

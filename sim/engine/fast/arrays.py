@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.clock import instant
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Demand, Floats, NodePool
@@ -104,6 +105,8 @@ class Tables:
             _PLACEMENTS.index(lane.rule.placement),
             lane.rule.backfill == "first_fit",
             lane.rule.backfill == "locked",
+            instant(lane.conditions.horizon_s),
+            lane.conditions.stop == "drained",
         )
 
 
@@ -306,19 +309,22 @@ def new_order(lane: FastRun, tables: Tables) -> order.Order:
 def _new_times(lane: FastRun, tables: Tables, nominal: Floats) -> order.Times:
     """Return the parameters of an order by remaining time, with space for links."""
     if lane.rule.preemption == "attained":
-        return order.Times(*(np.zeros(0) for _ in range(6)))
+        return order.Times(*(np.zeros(0) for _ in range(7)))
     rates, jobs = tables.rates, tables.jobs
     # At the speed of the first pool; jobs that fit none never wait.
     scale = np.ones(len(lane.demands.unique))
     for kind, (first, end) in enumerate(pairwise(jobs.groups)):
         if first < end:
             scale[kind] = nominal[jobs.pool[first]] / rates[jobs.pool[first]]
-    pace = [max(round(float(rate * each), 9), 1e-9) for each in scale for rate in rates]
+    weight = np.where(lane.rule.key == ("gpu_time_s",), jobs.need, 1.0)
+    pace = [
+        max(round(float(rate * each * factor), 9), 1e-9)
+        for each, factor in zip(scale, weight, strict=True)
+        for rate in rates
+    ]
     assert lane.estimates is not None, "an order by remaining time without estimates"
-    links = len(lane.trace) * _starts_per_job(lane)
-    return order.Times(
-        np.array(pace), scale, lane.estimates.copy(), *(np.empty(links) for _ in range(3))
-    )
+    links = [np.empty(len(lane.trace) * _starts_per_job(lane)) for _ in range(3)]
+    return order.Times(np.array(pace), scale, weight, lane.estimates.copy(), *links)
 
 
 def _new_groups(lane: FastRun, tables: Tables, times: order.Times, running: int) -> order.Groups:

@@ -17,7 +17,7 @@ NEXT, RUNNING, WAITING, SETTLED, STINTS, CLOSED, DECISIONS, STUCK = range(8)
 stints; decisions; rank of the first job if it did not fit.
 """
 CONTINUES, OVER, UNSUPPORTED = range(3)
-"""Results of a loop: more to do, all jobs settled, or a case for the general simulator only."""
+"""Results of a loop: more to do, the end, or a case for the general simulator only."""
 
 
 class JobArrays(NamedTuple):
@@ -47,6 +47,10 @@ class JobArrays(NamedTuple):
     several, locked : bool
         Whether jobs that do not fit are skipped, and wait in one lane per demand; whether the
         first job that does not fit keeps its place before all later ones.
+    horizon_s : float, seconds
+        Latest end of the run.
+    drains : bool
+        Whether the run ends when all jobs are settled.
     """
 
     submit_s: Any
@@ -63,6 +67,8 @@ class JobArrays(NamedTuple):
     how: int
     several: bool
     locked: bool
+    horizon_s: float
+    drains: bool
 
 
 class Run(NamedTuple):
@@ -362,15 +368,22 @@ def next_event_s(run: Run, jobs: JobArrays) -> float:
     return now_s
 
 
+def is_settled(run: Run, jobs: JobArrays) -> bool:
+    """Return True if the run ends because all jobs are settled."""
+    return bool(jobs.drains and run.at[SETTLED] == len(jobs.submit_s))
+
+
 def run_queue(run: Run, jobs: JobArrays, room: Room, steps: int) -> int:
     """Advance the run by `steps` instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
     for _ in range(steps):
         now_s = next_event_s(run, jobs)
+        if now_s > jobs.horizon_s:
+            return OVER
         if now_s == inf:
             return UNSUPPORTED
         arrived = add_arrivals(run, jobs, now_s)
         freed = close_ended_stints(run, room, now_s)
-        if run.at[SETTLED] == len(jobs.submit_s):
+        if is_settled(run, jobs):
             return OVER
         if (arrived or freed) and not decide_on_queue(run, jobs, room, now_s, freed):
             return UNSUPPORTED

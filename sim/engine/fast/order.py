@@ -31,6 +31,8 @@ class Times(NamedTuple):
         Rate at which the need of a running job falls.
     scale : array of float64, shape (kinds,)
         Seconds on a GPU of speed 1 per unit of work.
+    weight : array of float64, shape (kinds,)
+        Factor of the remaining time: 1, or the GPUs of the job.
     total : array of float64, shape (jobs,)
         Estimated work; doubled when a job outlives it.
     link_pace, link_since, link_count : array of float64
@@ -40,6 +42,7 @@ class Times(NamedTuple):
 
     pace: Any
     scale: Any
+    weight: Any
     total: Any
     link_pace: Any
     link_since: Any

@@ -114,7 +114,7 @@ def join_runs(
     end_s = max(float(until_s.max()), last_submit_s)
     decided_s, decided = _join_decisions(states, end_s)
     at = sum((state.at for state in states), np.zeros(8, np.int64))
-    at[loops.DECISIONS] = len(decided_s)
+    at[loops.DECISIONS], at[loops.SETTLED] = len(decided_s), len(lane.trace)
     joined = states[0]._replace(
         at=at,
         stint_job=np.concatenate(

@@ -35,6 +35,7 @@ from sim.engine.fast.loops import (
     JobArrays,
     Run,
     end_instant,
+    is_settled,
     nearest_instant,
     next_event_s,
     place_gang,
@@ -688,11 +689,13 @@ def run_preemption(run: Run, jobs: JobArrays, room: Room, order: Order, steps: i
     """Advance the run by `steps` instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
     for _ in range(steps):
         now_s = min(next_event_s(run, jobs), order.wake_s[0])
+        if now_s > jobs.horizon_s:
+            return OVER
         if now_s == inf or not has_space(run):
             return UNSUPPORTED
         arrived = receive_arrivals(run, jobs, order, now_s)
         freed = finish_jobs(run, jobs, room, order, now_s)
-        if run.at[SETTLED] == len(jobs.submit_s):
+        if is_settled(run, jobs):
             return OVER
         due = arrived or freed or now_s == order.wake_s[0]
         if due and not decide_preempting(run, jobs, room, order, now_s):

@@ -50,9 +50,14 @@ def estimated_work_left(order: Order, jobs: JobArrays, run: Run, job: int, now_s
 def set_need(
     order: Order, jobs: JobArrays, run: Run, job: int, now_s: float, pause_s: float
 ) -> None:
-    """Set the first number of a key: the remaining time of a job with its next pause."""
-    left = estimated_work_left(order, jobs, run, job, now_s)
-    set_key(order, job, 0, nearest_instant(left * order.times.scale[jobs.kind[job]] + pause_s))
+    """Set the first number of a key: the weighted remaining time with the next pause."""
+    left, times, kind = (
+        estimated_work_left(order, jobs, run, job, now_s),
+        order.times,
+        jobs.kind[job],
+    )
+    left_s = nearest_instant(left * times.scale[kind] + pause_s)
+    set_key(order, job, 0, left_s * times.weight[kind])
 
 
 def set_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:

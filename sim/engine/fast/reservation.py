@@ -26,6 +26,7 @@ from sim.engine.fast.loops import (
     close_ended_stints,
     heap_pop,
     heap_push,
+    is_settled,
     nearest_instant,
     next_event_s,
     place_gang,
@@ -582,11 +583,13 @@ def run_reservation(run: Run, jobs: JobArrays, room: Room, queue: Queue, steps: 
     """Advance the run by `steps` instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
     for _ in range(steps):
         now_s = next_event_s(run, jobs)
+        if now_s > jobs.horizon_s:
+            return OVER
         if now_s == inf:
             return UNSUPPORTED
         arrived = count_arrivals(run, jobs, now_s)
         freed = close_ended_stints(run, room, now_s)
-        if run.at[SETTLED] == len(jobs.submit_s):
+        if is_settled(run, jobs):
             return OVER
         if (arrived or freed) and not decide_with_promise(run, jobs, room, queue, now_s):
             return UNSUPPORTED

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sim.clock import instants
+from sim.clock import LATEST_S, instant, instants
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Allocator, Demand, Floats, Ints, NodePool, QueueRule, rule_of
@@ -28,7 +28,15 @@ from sim.engine.fast.arrays import (
     new_run,
 )
 from sim.engine.faults import Faults
-from sim.engine.record import FINISHED, UNSCHEDULABLE, Record, job_frame
+from sim.engine.record import (
+    COMPLETED,
+    FINISHED,
+    OPEN,
+    UNFINISHED,
+    UNSCHEDULABLE,
+    Record,
+    job_frame,
+)
 from sim.engine.setup import peak_rss_mb
 from sim.errors import TrainyardError
 from sim.overheads import Overheads
@@ -85,6 +93,8 @@ def prepare_run(
     _refuse(_machine_obstacles(cluster, pools, demands, rule.placement))
     if rule.by:
         names = [str(name) for name in trace.texts(rule.by).unique()]
+        if conditions.horizon_s < inf:
+            raise NotPlainError("the run of several parts ends at a horizon")
         if parts.share_nodes(names, pools):
             raise NotPlainError(f"some jobs of several {rule.by}s may use the same nodes")
     if rule.preemption != "none":
@@ -149,11 +159,13 @@ def _condition_obstacles(
     trace: Trace, cluster: Cluster, conditions: Conditions
 ) -> Iterator[tuple[str, bool]]:
     """Yield (reason, holds) pairs for conditions that the loops do not support."""
-    overheads = conditions.overheads
+    overheads, ends = conditions.overheads, conditions.horizon_s < inf
     yield "nodes come and go", bool(cluster.changes)
     yield "nodes or jobs fail", conditions.faults != Faults()
     yield "decisions take time", type(overheads) is not Overheads or overheads.latency(1) > 0
-    yield "the run ends at a horizon", conditions.horizon_s < inf or conditions.stop != "drained"
+    yield "the run ends with the jobs that count", conditions.stop == "measured"
+    late = LATEST_S < conditions.horizon_s < inf or not instant(conditions.horizon_s) > 0
+    yield "the horizon is not on the clock", late or (conditions.stop == "horizon" and not ends)
     gpus = trace.frame["num_gpus"].to_numpy()
     yield "some jobs ask for no GPU", not gpus.all()
     submit_s = trace.frame["submit_time_s"].to_numpy()
@@ -289,8 +301,20 @@ def _run_part(
             "a job would still run when the clock ends, or could never start, or jobs are stopped"
             " too often"
         )
+    if not loops.is_settled(state, tables.jobs):
+        _close_open_stints(state, tables.jobs.horizon_s)
     unused = lane.rule.unused if state.at[loops.DECISIONS] and not _has_passed(arguments) else ""
     return LoopOutcome(tables, state, space, (unused,) if unused else ())
+
+
+def _close_open_stints(state: loops.Run, end_s: float) -> None:
+    """Close the stints of jobs that still run at the end, in the order of the jobs."""
+    running, closed = int(state.at[loops.RUNNING]), int(state.at[loops.CLOSED])
+    stints = state.ends[:running]
+    stints = stints[np.argsort(state.stint_job[stints])]
+    state.until_s[stints], state.ended[stints] = end_s, OPEN
+    state.closed[closed : closed + running] = stints
+    state.at[loops.CLOSED] += running
 
 
 def _has_passed(arguments: tuple[Any, ...]) -> bool:
@@ -344,9 +368,16 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
         },
         copy=False,
     )
-    stopped = ~outcome.finished
+    finished = np.bincount(job[outcome.finished], minlength=len(trace)) > 0
+    stopped = ~outcome.finished & (state.ended[closed] != OPEN)
+    reason, end_s = "drained", float(tables.submit_s[-1])
+    if len(closed):
+        end_s = max(end_s, float(until_s[-1]))
+    if not loops.is_settled(state, tables.jobs):
+        reason, end_s = "horizon", tables.jobs.horizon_s
+    settled = np.where(tables.impossible & (tables.submit_s <= end_s), UNSCHEDULABLE, UNFINISHED)
     state_of: dict[str, NDArray[Any]] = {
-        "outcome": np.where(tables.impossible, UNSCHEDULABLE, 0).astype(np.int32),
+        "outcome": np.where(finished, COMPLETED, settled).astype(np.int32),
         "served_gpu_s": np.bincount(job, gpus[job] * (until_s - began_s), len(trace)).astype(
             np.float64
         ),
@@ -363,8 +394,7 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
         gpus,
         sizes,
     )
-    end_s = max(float(tables.submit_s[-1]), float(until_s[-1]) if len(closed) else 0.0)
-    return RunResult(jobs, **frames, end_s=end_s)  # type: ignore[arg-type]
+    return RunResult(jobs, **frames, end_s=end_s, reason=reason)  # type: ignore[arg-type]
 
 
 def _pauses(lane: FastRun, job: Ints) -> Floats:

@@ -21,6 +21,7 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
 from sim.engine.fast import compiled, loops, runner
+from sim.engine.fast.runner import NotPlainError
 from sim.engine.faults import Faults
 from sim.errors import ParameterError, TraceError
 from sim.trace import Trace
@@ -69,7 +70,7 @@ def test_only_a_large_trace_loads_the_fast_engine(
         ("fifo", FAILING, "nodes or jobs fail"),
         ("recorded", Conditions(), "states no rule"),
         ("sjf:mix=true", Conditions(), "states no rule"),
-        ("fifo", Conditions(horizon_s=100.0), "ends at a horizon"),
+        ("fifo", Conditions(stop="measured"), "ends with the jobs that count"),
     ],
 )
 def test_the_fast_engine_says_what_it_cannot_run(
@@ -281,6 +282,11 @@ def test_totals_are_those_of_the_summary(name: str) -> None:
     assert found["cpu_s"] >= 0
     assert {"jct_p99_s", "queue_mean_s", "utilisation", "makespan_s"} <= same
     assert {key: found[key] for key in same} == pytest.approx({key: summary[key] for key in same})
+
+
+def test_totals_need_a_run_to_its_end() -> None:
+    with pytest.raises(NotPlainError, match="ends at a horizon"):
+        run_totals(TRACE, CLUSTER, make(Spec("fifo")), Conditions(horizon_s=100.0))
 
 
 def test_bare_columns_are_those_of_the_trace(tmp_path: Path) -> None:
