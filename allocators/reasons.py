@@ -8,7 +8,7 @@ from typing import Final
 from sim.contract import Decided, JobId, Reason, Value
 
 _NO_CORES: Final = "no node had the cores and memory that it needs"
-_TOO_FEW: Final = "it needs {need:gpus} and {free:gpus_were} free"
+_TOO_FEW: Final = "this job needs {need:gpus} and {free:gpus_were} free"
 _APART: Final = "{free:gpus_were} free, but not where its {need:gpus} can be together"
 ROOM: Final = (_NO_CORES, _TOO_FEW, _APART)
 """Reasons that apply under any policy; a policy adds a more specific one."""
@@ -45,7 +45,7 @@ def queue_reason(
         Whether the first job of the queue blocks all others.
     """
     if not ahead:
-        return prefix_reason(f"it was first {order}", room_reason(decided, job))
+        return prefix_reason(f"first {order}", room_reason(decided, job))
     if not blocks:
         return prefix_reason(
             f"{{ahead:jobs_were}} ahead {order}", room_reason(decided, job), ahead=len(ahead)

@@ -17,6 +17,8 @@ from ui import url_params, words
 
 ViewOrNone = TypeVar("ViewOrNone", bound=FigureView | None)
 MAX_ROWS: Final = 500
+_SCROLLED_ROWS: Final = 8
+"""Rows from which a table has a fixed height and scrolls."""
 """Rows of a table sent to the browser."""
 SECONDS: Final = " (s)"
 """Title suffix of a column of durations."""
@@ -171,7 +173,12 @@ def draw_data(rows: pd.DataFrame, file: str, *, is_sortable: bool = True) -> Non
     The CSV has times in seconds. Without `is_sortable`, each row keeps its own unit.
     """
     if is_sortable:
-        draw_table(readable(rows.head(MAX_ROWS)), hide_index=True, width="content", height=280)
+        draw_table(
+            readable(rows.head(MAX_ROWS)),
+            hide_index=True,
+            width="content",
+            height="content" if len(rows) < _SCROLLED_ROWS else 280,
+        )
     else:
         draw_fixed_table(rows.head(MAX_ROWS))
     if len(rows) > MAX_ROWS:

@@ -7,6 +7,7 @@ from typing import Final
 import streamlit as st
 
 from sim.errors import TrainyardError
+from trainyard.study import catalog
 from trainyard.study.study import Study
 from trainyard.traces.samples import SAMPLES
 from trainyard.views import over_time
@@ -56,5 +57,7 @@ def _compare_all(study: Study) -> ComparedRuns | None:
 
 
 def _description(study: Study) -> str:
-    """Return the description of the sample of a study."""
-    return SAMPLES[study.base.trace.source.partition(":")[2]].description
+    """Return the description of a study's sample, and its policies with acronyms."""
+    cards = [catalog.allocator(spec).card for spec in study.allocators]
+    spelled = [f"{one.title}: {one.brief}." for one in cards if one and one.title.isupper()]
+    return " ".join((SAMPLES[study.base.trace.source.partition(":")[2]].description, *spelled))

@@ -452,6 +452,8 @@ def _draw_policies_chip(session: state.Session) -> None:
                 lambda chosen_names: _with_names(study, chosen_names),
             ),
         )
+        if hidden := len(names) - len(labels):
+            st.caption(f"{words.plural(hidden, 'more policy')} cannot run here; see Policies.")
         st.selectbox(
             "Baseline",
             range(len(titles)),

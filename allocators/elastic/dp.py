@@ -400,8 +400,8 @@ class DpElastic(Allocator):
 
     needs = Needs(frozenset({"rates"}), frozenset({"scaling"}))
     card = Card(
-        title="IBM elastic DP",
-        brief="best split of GPUs every few minutes",
+        title="IBM elastic",
+        brief="dynamic program splits the GPUs every few minutes",
         what=("Every few minutes chooses GPUs and batch sizes to maximize the sum of speed-ups."),
         cost=("Every change of size or batch restarts the job; jobs that scale badly stay small."),
         limits=(

@@ -339,9 +339,12 @@ class DLRover(Allocator):
     card = Card(
         title="DLRover",
         brief="sizes jobs by measured need",
-        what=("Sizes workers and parameter servers by measured need, and replaces slow ones."),
+        what=(
+            "Sizes the CPU workers and parameter servers of a job by measured need, and replaces"
+            " slow ones."
+        ),
         cost=("Jobs begin small and are changed while they run; users' requests are ignored."),
-        limits="Resizes only jobs whose workers run on CPUs, each without regard to other jobs.",
+        limits=("Jobs on GPUs keep their size. Each job is sized alone, without regard to others."),
         source="Wang et al., DLRover-RM, PVLDB 17 (2024), arXiv 2304.01468; code of the project",
         certainty=(
             "our reading of its code: equal replicas per role, one cluster instead of a"

@@ -188,7 +188,7 @@ class Asrpt(Allocator):
 
     card = Card(
         title="A-SRPT",
-        brief="order of completion on one simulated machine",
+        brief="queues jobs as one fast machine would finish them",
         what=(
             "Starts jobs in the order that one simulated fast machine would complete them,"
             " shortest predicted job first."

@@ -29,7 +29,7 @@ def run_times_param() -> Any:
     return param(
         "estimate",
         choices=("estimate", "limit"),
-        labels={"estimate": "Estimates", "limit": "Time limits in the trace"},
+        labels={"estimate": "As set in Run-time estimates", "limit": "Time limits in the trace"},
         help="Run times to use: estimates, or the time limits in the trace.",
         was="estimate",
         were={"estimate": "belief", "limit": "limit"},

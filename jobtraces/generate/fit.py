@@ -82,7 +82,8 @@ def figures(trace: Trace, *, load: float = 1.0, seed: int = 0, cluster: str = ""
     outcomes by run time, and the main virtual cluster of users. Scores are normal scores: they
     couple ranks and keep distributions unchanged (Cario and Nelson, Operations Research Letters 19
     (1996): ARTA processes). Not kept: names,
-    ids, dates, start times, deadlines, partitions, cores and memory, and which job follows which.
+    ids, dates, start times, deadlines, partitions, cores and memory, and the order and dependencies
+    of jobs.
     """
     jobs = len(trace)
     if jobs < MIN_JOBS:

@@ -139,7 +139,7 @@ HEADED = [(0, 3, 4000), (1, 2, 3000), (2, 1, 2000), (3, 1, 5000)]
 SRTF = [(0, 4, 10_800), (1000, 4, 600), (5000, 4, 600)]
 EASY = [(0, 3, 3600), (1, 4, 3600), (2, 1, 18_000)]
 PAIR = [(0, 4, 1200), (10, 4, 600)]
-FIRST = "It was first by submission; it needs 4 GPUs and no GPU was free"
+FIRST = "First by submission; this job needs 4 GPUs and no GPU was free"
 FIXED = {"perf": PowerLaw(), "min_gpus": [4, 4], "max_gpus": [4, 4]}
 GREEDY = "Jobs start at their smallest size in order of submission"
 NO_SIZE = "1 job got 4 GPUs, no GPU was free for its smallest size of 4 GPUs"
@@ -155,7 +155,7 @@ NEXT = "Sizes were chosen again at day 1, 00:01:40, and nothing starts before"
             HEADED,
             1,
             {},
-            "It was first by submission; it needs 2 GPUs and 1 GPU was free",
+            "First by submission; this job needs 2 GPUs and 1 GPU was free",
         ),
         (
             "fifo",
@@ -170,7 +170,7 @@ NEXT = "Sizes were chosen again at day 1, 00:01:40, and nothing starts before"
             HEADED,
             3,
             {},
-            "1 job was ahead by submission; it needs 1 GPU and no GPU was free",
+            "1 job was ahead by submission; this job needs 1 GPU and no GPU was free",
         ),
         # Of jobs 1 (3000 s), 2 (2000 s) and 3 (5000 s), which wait for job 0, job 3 is the last.
         (
@@ -180,7 +180,7 @@ NEXT = "Sizes were chosen again at day 1, 00:01:40, and nothing starts before"
             {},
             "2 jobs were ahead by run time; the first (job j2) needs 4 GPUs and no GPU was free"
             " / 1 job was ahead by run time; the first (job j1) needs 4 GPUs and no GPU was free"
-            " / It was first by run time; it needs 4 GPUs and no GPU was free",
+            " / First by run time; this job needs 4 GPUs and no GPU was free",
         ),
         # Job 0 ends at 1 h, when job 1 takes all 4 GPUs. Job 2 fits the free GPU but runs for 5 h.
         (
@@ -188,7 +188,7 @@ NEXT = "Sizes were chosen again at day 1, 00:01:40, and nothing starts before"
             EASY,
             1,
             {},
-            "It was first by submission; it needs 4 GPUs and 1 GPU was free, expected at day 1,"
+            "First by submission; this job needs 4 GPUs and 1 GPU was free, expected at day 1,"
             " 01:00",
         ),
         (
@@ -197,7 +197,7 @@ NEXT = "Sizes were chosen again at day 1, 00:01:40, and nothing starts before"
             2,
             {},
             "1 GPU was free, but its 5 h would have delayed job j1, which starts at day 1, 01:00"
-            " / It was first by submission; it needs 1 GPU and no GPU was free, expected at day 1,"
+            " / First by submission; this job needs 1 GPU and no GPU was free, expected at day 1,"
             " 02:00",
         ),
         # Job 0 runs for 3 h; twice a job of 10 minutes takes all GPUs.
@@ -214,7 +214,7 @@ NEXT = "Sizes were chosen again at day 1, 00:01:40, and nothing starts before"
             [*SRTF[:2], (1001, 4, 700)],
             2,
             {},
-            "1 job with less time left held 4 GPUs; it needs 4 GPUs and no GPU was free",
+            "1 job with less time left held 4 GPUs; this job needs 4 GPUs and no GPU was free",
         ),
         # 4 GPUs for 1000 s are 4000 GPU-s, beyond the first limit of 3250.
         (
@@ -239,7 +239,7 @@ NEXT = "Sizes were chosen again at day 1, 00:01:40, and nothing starts before"
             {},
             f"The policy made its next decision at day 1, 00:05:00, and none before / {FIRST}",
         ),
-        ("partition", PAIR, 1, {"vc": ["<b>", "<b>"]}, FIRST.replace("It", "In <b>, it")),
+        ("partition", PAIR, 1, {"vc": ["<b>", "<b>"]}, FIRST.replace("First", "In <b>, first")),
         # On one GPU the machine completes them at 8, 28, 68 and 148: two before job 2.
         (
             "asrpt",
@@ -287,7 +287,7 @@ def test_numbers_that_change_within_a_wait_are_written_from_least_to_greatest() 
     jobs = [(0, 3, 4000), (0, 1, 1000), (1, 4, 100)]
     assert [(one.full_sentence, one.waited_s) for one in rules("fifo", jobs, 2)] == [
         (
-            "It was first by submission; it needs 4 GPUs and 0 to 1 GPU was free (67 min).",
+            "First by submission; this job needs 4 GPUs and 0 to 1 GPU was free (67 min).",
             3999.0,
         )
     ]
@@ -297,7 +297,7 @@ def test_numbers_of_a_first_wait_do_not_claim_the_time_of_later_ones() -> None:
     # Job 1 (8000 s) waits for job 0 until 200. At 500 job 2 (3600 s) stops it, at 700 job 3 (5000
     # s) takes the last GPU. Job 2 ends at 4100, job 3 at 5700.
     jobs = [(0, 3, 200), (0, 4, 8000), (500, 3, 3600), (700, 1, 5000)]
-    asks = "it needs 4 GPUs and"
+    asks = "this job needs 4 GPUs and"
     assert [(one.sentence, round(one.waited_s)) for one in rules("srtf", jobs, 1)] == [
         (f"1 job with less time left held 3 GPUs; {asks} 1 GPU was free", 200),
         ("A shorter job arrived: job j2 (3 GPUs, 1 h left)", 200),
@@ -312,7 +312,7 @@ def test_another_job_named_is_another_span() -> None:
     assert [(one.sentence.split(" needs")[0], one.waited_s) for one in rules("fifo", jobs, 4)] == [
         ("2 jobs were ahead by submission; the first (job j2)", 5997.0),
         ("1 job was ahead by submission; the first (job j3)", 1000.0),
-        ("It was first by submission; it", 500.0),
+        ("First by submission; this job", 500.0),
     ]
 
 

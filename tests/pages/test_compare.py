@@ -678,7 +678,7 @@ def test_where_time_goes_beside_what_the_gpus_do(visit: Open, tiny: Study, pool:
     titles = outcomes.titles(tiny.allocators)
     figure = drawn(app, "parts")
     assert list(figure["layout"]["yaxis"]["ticktext"]) == list(titles)
-    assert {line["name"] for line in drawn(app, "states")["data"]} >= {"busy"}
+    assert {line["name"] for line in drawn(app, "states")["data"]} >= {"working"}
     app.segmented_control(key="time_view").set_value("GPUs by job").run()
     sound(app)
     before = drawn(app, "allocation")

@@ -114,7 +114,8 @@ def test_the_policy_of_the_headline_is_seen_against_the_baseline(
     lines = [trace for trace in traces if trace["type"] == "scatter" and "name" in trace]
     assert [trace["name"] for trace in lines] == [titles[2], titles[0]]
     assert re.fullmatch(
-        rf"(Most idle while jobs wait under {titles[2]}: .*, [\d.]+ \w+ per GPU \({titles[0]}: .*\)"
+        rf"(Most idle while jobs wait under {titles[2]}: .*, [\d.]+ \w+ per GPU"
+        rf" \(there under {titles[0]}: .*\)"
         rf"|{titles[2]} leaves no GPUs idle while jobs wait.*)",
         seen.title[0].value,
     )

@@ -78,7 +78,7 @@ def test_a_job_says_what_the_policies_mean_for_it(visit: Open, three: Study) -> 
     said = texts(app)
     assert "**Done" in said
     assert "submitted day 1, 00:01" in said.replace("\u2060", "")
-    assert why(app)["FIFO"].startswith("It was first by submission; it needs")
+    assert why(app)["FIFO"].startswith("First by submission; this job needs")
     assert why(app)["SRTF"] == "A shorter job arrived: job third (1 GPU, 1 min left) (1 min)."
     for row in ("Waited to start", "Ran", "Waited again", "Interruptions", "Done"):
         assert row in said
@@ -261,7 +261,7 @@ def test_a_long_replay_is_offered_not_made(
     ask = next(one for one in app.button if one.label == "Explain FIFO: about 40 s")
     ask.click().run()
     sound(app)
-    assert why(app)["FIFO"].startswith("It was first by submission")
+    assert why(app)["FIFO"].startswith("First by submission")
 
 
 @pytest.mark.parametrize(("clicked", "wanted"), [(0, ""), (1, "second")])

@@ -412,7 +412,7 @@ def test_the_other_pages_live_without_the_trace(visit: Open, tiny: Study, page: 
 def test_a_part_of_users_and_jobs_and_other_names(visit: Open) -> None:
     app = visit("trace")
     labelled(app.number_input, "Keep 1 user in").set_value(2).run()
-    labelled(app.number_input, "Sample size").set_value(100).run()
+    labelled(app.number_input, "Random jobs").set_value(100).run()
     labelled(app.number_input, "Sample seed").set_value(3).run()
     labelled(app.toggle, "Hide names and ids").set_value(True).run()
     sound(app)
@@ -420,7 +420,7 @@ def test_a_part_of_users_and_jobs_and_other_names(visit: Open) -> None:
     assert (spec.every_user, spec.sample, spec.sample_seed, spec.anonymise) == (2, 100, 3, True)
     assert "100 jobs of 1,200" in texts(app)
     assert "cannot be replayed" in texts(app)
-    labelled(app.number_input, "Sample size").set_value(0).run()
+    labelled(app.number_input, "Random jobs").set_value(0).run()
     labelled(app.number_input, "Keep 1 user in").set_value(1).run()
     labelled(app.toggle, "Hide names and ids").set_value(False).run()
     assert study_of(app).base.trace == TraceSpec("sample:week")

@@ -57,7 +57,7 @@ def test_why_a_job_waited(study: ty.Comparison) -> None:
     assert study.why("fifo:backfill=none", "a") == ()
     said, then = study.why("fifo:backfill=none", "c")
     assert said.startswith("1 job was ahead by submission; the first (job b) needs 2 GPUs")
-    assert then == "It was first by submission; it needs 1 GPU and no GPU was free (50 s)."
+    assert then == "First by submission; this job needs 1 GPU and no GPU was free (50 s)."
     with pytest.raises(ty.TrainyardError, match="There is no job zz"):
         study.why("easy", "zz")
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from jobtraces.generate.profiles import PROFILES
 from sim.cluster import Cluster, GpuType, NodeGroup, known_type
 from sim.demand import GANG, SERVERS, TOGETHER, WORKERS, Demands, group_into_pools, limit_gpu_types
 from sim.errors import ClusterError, ParameterError
@@ -45,8 +46,8 @@ from trainyard.formatting import job_counts, plural
 from trainyard.study import files, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces.fitting import fit_cluster
-from trainyard.traces.samples import SAMPLES
+from trainyard.traces.fitting import GUESS_PREFIX, fit_cluster
+from trainyard.traces.samples import SAMPLES, SampleInfo
 from trainyard.traces.sources import load_source
 
 GROUP_COLUMNS: Final = (
@@ -207,17 +208,30 @@ def cluster_presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
         assert cluster is not None, "every sample comes with a cluster"
         choices.append(
             ClusterPreset(
-                sample.cluster_name, f"The cluster of the sample “{sample.title}”.", cluster
+                _sample_cluster_title(sample),
+                f"The cluster of the sample “{sample.title}”.",
+                cluster,
             )
         )
     if trace is not None:
         try:
             cluster, origin = fit_cluster(trace)
-            choices.insert(0, ClusterPreset("From the trace", origin, cluster))
+            name = (
+                "Guess from the trace"
+                if cluster.name.startswith(GUESS_PREFIX)
+                else "Sum of recorded peaks"
+            )
+            choices.insert(0, ClusterPreset(name, origin, cluster))
         except ClusterError:
             pass  # the jobs request more than any cluster has: no preset fits
     uniform = Cluster((NodeGroup(16, 8, "h100", rack_size=4),), name="H100")
     return (*choices, ClusterPreset(uniform.name, "16 nodes of 8 H100 in racks of 4.", uniform))
+
+
+def _sample_cluster_title(sample: SampleInfo) -> str:
+    """Return the name of a sample's cluster, with the origin of the workload it imitates."""
+    title = PROFILES[sample.recipe.profile].title if sample.recipe is not None else ""
+    return title if title.startswith(sample.cluster_name) else sample.cluster_name
 
 
 def read_cluster(path: Path, epoch: str = "") -> ImportedCluster:

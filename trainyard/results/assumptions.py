@@ -1,4 +1,4 @@
-"""Assumptions that a comparison depends on: resizable jobs, restart costs, guessed speeds."""
+"""Assumptions that a comparison depends on: known run times, resizable jobs, restart costs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.cluster import Cluster
 from sim.overheads import Overheads
+from sim.params import Spec
 from sim.perf import PerfSpec
 from sim.perf.resizable import Sizing, job_share
 from sim.trace import Trace
@@ -17,6 +18,7 @@ from trainyard.formatting import gpu_type
 from trainyard.results import simplest_model
 from trainyard.store import Store, profiles
 from trainyard.study import catalog
+from trainyard.study.scenario import EXACT
 from trainyard.study.study import Study
 
 
@@ -28,8 +30,8 @@ def assumption_sentences(
 ) -> tuple[str, ...]:
     """Return the assumptions that can change these policies' results, as sentences.
 
-    They concern parameter servers, resizing, restart costs, copies of jobs, guessed GPU speeds, and
-    jobs left out for want of a run time.
+    They concern run times known exactly, parameter servers, resizing, restart costs, copies of
+    jobs, guessed GPU speeds, and jobs left out for want of a run time.
 
     Parameters
     ----------
@@ -54,6 +56,7 @@ def assumption_sentences(
         for choice in (catalog.allocator(spec, trace, study.base.perf) for spec in study.allocators)
         if not choice.reason
     ]
+    exact = exact_run_times_sentence(study, trace)
     needs = frozenset[str]().union(*(choice.needs.requires for choice in ready))
     sentences = (
         [
@@ -74,7 +77,30 @@ def assumption_sentences(
         sentences.append(f"{copy_cost[:1].upper()}{copy_cost[1:]}.")
     sentences.append(guessed_speeds_sentence(study.base.cluster, trace))
     sentences.append(_jobs_without_run_time(study, store))
-    return tuple(filter(None, sentences))
+    return tuple(filter(None, (exact, *sentences)))
+
+
+def exact_run_times_sentence(study: Study, trace: Trace) -> str:
+    """Return the sentence that names policies that know run times exactly; "" if none does."""
+    if study.base.estimator != EXACT:
+        return ""
+    titles = [
+        title
+        for title, spec in zip(study.titles, study.allocators, strict=True)
+        if _reads_run_times(spec, trace, study)
+    ]
+    if not titles:
+        return ""
+    names = ", ".join(titles[:-1]) + (" and " if titles[1:] else "") + titles[-1]
+    verb = "know" if titles[1:] else "knows"
+    return f"{names} {verb} each job's true run time (run-time estimates: exact)."
+
+
+def _reads_run_times(spec: Spec, trace: Trace, study: Study) -> bool:
+    """Return True if a policy that can run uses estimated run times, not only time limits."""
+    choice = catalog.allocator(spec, trace, study.base.perf)
+    by_limit = dict(spec.params).get("run_times") == "limit" and trace.has("time_limit_s")
+    return not choice.reason and "remaining_work" in choice.needs.reads and not by_limit
 
 
 def _jobs_without_run_time(study: Study, store: Store | None) -> str:

@@ -278,7 +278,7 @@ def decision_time_text(entries: Iterable[StoredResult]) -> str:
         float(np.mean([mean for mean, _ in measured])),
         max(longest for _, longest in measured),
     )
-    return f"Decision time {_ms(mean)} (max {_ms(longest)})."
+    return f"Computing time per decision: {_ms(mean)} (max {_ms(longest)})."
 
 
 def _ms(value: float) -> str:

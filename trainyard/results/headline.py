@@ -575,7 +575,7 @@ def _effect_sentence(
     between = _bounds_text(cells[winner.label, goal], was, write)
     return (
         f"With {winner.label} {phrase.verb} {phrase.before}{write(own)}{between} instead of"
-        f" {write(was)}; {besides}."
+        f" {write(was)} with {base.label}; {besides}."
     )
 
 

@@ -79,7 +79,7 @@ def _missing_scaling(trace: Trace, perf: Spec) -> str:
         return ""
     return (
         f"Jobs run at one size only under “{model_title(perf)}”. Choose a performance model that"
-        f" scales, for example “{model_title(_SCALING)}”."
+        f" scales, for example “{model_title(_SCALING)}” (page Trace, or --perf)."
     )
 
 
@@ -89,7 +89,7 @@ def _missing_servers(trace: Trace, perf: Spec) -> str:
         return ""
     return (
         f"Jobs have no parameter servers under “{model_title(perf)}”. Choose the performance model"
-        f" “{model_title(with_servers())}”."
+        f" “{model_title(with_servers())}” (page Trace, or --perf)."
     )
 
 

@@ -47,7 +47,7 @@ OMITTED_FACTS: Final = (
     "deadlines",
     "partitions",
     "cores and memory",
-    "which job follows which",
+    "order and dependencies of jobs",
 )
 PRIVACY_NOTE: Final = (
     "Every figure covers at least 10 jobs (20 for a user) and is rounded; rarer sizes are merged."

@@ -42,9 +42,9 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 LESS_IS_BETTER: Final = ("starved_h", "reclaim_p95_s", "stopped", "share_error", "wait_p95_s")
 NOTE: Final = (
-    "Lacking: GPUs that a tenant requests within its quota but does not get. By borrowers: the part"
-    " of these that tenants above their quota hold. Evicted for it: jobs of others stopped"
-    " while this tenant lacked the most GPUs or, if none lacked any, gained the most."
+    "Lacking: GPUs that a tenant requests within its quota but does not get. By borrowers:"
+    " lacking GPUs that tenants above their quota hold. Evicted for it: jobs of other tenants,"
+    " stopped while this tenant lacked the most GPUs (if none lacked any: gained the most)."
 )
 
 

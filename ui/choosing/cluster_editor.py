@@ -125,7 +125,10 @@ def draw_menus(trace: Trace | None) -> None:
 def _draw_presets(trace: Trace | None) -> None:
     """Draw a button per preset (one is made for the trace) that replaces the cluster."""
     for preset in _presets_for(trace.digest if trace is not None else "", trace):
+        types = [formatting.gpu_type(kind.name) for kind in preset.cluster.types]
+        unnamed = ", ".join(kind for kind in types if kind not in preset.name)
         label = f"{preset.name}, {words.plural(preset.cluster.gpus, 'GPU')}"
+        label += f" ({unnamed})" if unnamed else ""
         if st.button(
             label, key=f"preset/{preset.name}", help=words.plain(preset.help), width="stretch"
         ):

@@ -297,7 +297,7 @@ def _engine_text(runs: StudyResults) -> str:
         engine = words.ENGINES[runs.entries[index][0].engine]
         titles.setdefault(engine, []).append(runs.titles[index])
     parts = [f"by the {engine}: {', '.join(names)}" for engine, names in titles.items()]
-    return f"Computed {'; '.join(parts)}."
+    return f"Computed {'; '.join(parts)}. Both engines (general, fast) give the same results."
 
 
 _PARTS: Final[Mapping[str, tuple[str, Callable[[ComparedRuns, str], None]]]] = {

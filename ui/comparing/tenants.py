@@ -55,7 +55,7 @@ def draw(compared: ComparedRuns, high: str) -> None:
     rows = figure.readable(tenants.side_by_side(reports))
     figure.draw_table(rows, hide_index=True, width="stretch", placeholder="–")
     st.caption(
-        "Best: where the policy is best for this tenant, over the whole run."
+        "Best: the figures that are lowest for this tenant under this policy, over the whole run."
         f" {words.plain(tenants.jain_sentence(reports))}"
     )
     index = labels.index(high) if high in labels else 0

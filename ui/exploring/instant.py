@@ -217,7 +217,7 @@ def _moment_table(explored: ExploredRuns, reports: dict[str, MomentReport]) -> s
     names = (
         "Policy",
         _WAITING,
-        f"{unit}s requested",
+        f"{unit}s waited for",
         f"{unit}s free",
         "Most free per node",
         f"{unit}s down",

@@ -15,7 +15,10 @@ from trainyard.traces.sources import Source
 from ui import server, state, words
 from ui.choosing import forms
 
-LOAD_HELP: Final = "Requested GPU-hours at the speed of the fastest GPU, over those of the cluster."
+LOAD_HELP: Final = (
+    "GPU time that the jobs need on the fastest GPU type, over the GPU time of the cluster while"
+    " jobs arrive."
+)
 _LOAD: Final = "Factor on the recorded load: 1 = as recorded."
 _LOAD_BY: Final[dict[str, str]] = {"pace": "pace of arrivals", "jobs": "number of jobs"}
 _BY: Final = (
@@ -123,7 +126,7 @@ def _draw_sampling(
         )
     with grid.cell():
         sample = st.number_input(
-            "Sample size (0 = all)",
+            "Random jobs (0 = all)",
             0,
             max(jobs, spec.sample),
             spec.sample,

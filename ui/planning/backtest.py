@@ -113,7 +113,7 @@ def draw() -> None:
                 check,
                 "Check",
                 max_runs,
-                f"{min_runs} to {max_runs} runs",
+                f"{min_runs} to {max_runs} runs (policy, references, variants)",
                 partial(_draw_results, check, titles),
                 button_place=form_row,
             )

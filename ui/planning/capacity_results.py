@@ -11,6 +11,7 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
+from sim.metrics.registry import COLUMNS
 from trainyard.formatting import money, plural
 from trainyard.study.size_question import SizeQuestion
 from trainyard.study.size_search import FAR_IN_A_ROW, MAX_CHECKED
@@ -112,7 +113,7 @@ def _table_markup(
             f"{rows} nodes",
             "Total GPUs",
             "Cluster cost per month",
-            "With one node fewer",
+            f"{COLUMNS[question.metric].title}, one node fewer",
         )
     )
     body = "".join(

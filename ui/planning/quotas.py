@@ -10,6 +10,7 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.formatting import plural
+from trainyard.results.tenants import TENANT_NOUNS, column_of
 from trainyard.study.scenario import Scenario
 from trainyard.sweeps import summaries
 from trainyard.sweeps.team_quotas import QuotaPlan, can_plan, plan_quotas
@@ -59,6 +60,7 @@ def draw() -> None:
                 "95 % of jobs start within", "1 h", key="quotas_target", width=240
             )
             is_clicked = st.button("Find quotas", key="quotas_find", type="primary")
+        st.caption(f"Tenants by {TENANT_NOUNS[column_of(trace)]}.")
         wait_s = summaries.parse_limit("queue_p95_s", target)
         scenario = study.policy_scenarios(study.titles.index(title))[0]
         stored_for, plan = st.session_state.get(_RESULT, (None, None))

@@ -455,7 +455,7 @@ class HadarE(Allocator):
     cadence = Cadence(on_finish=False)
     card = Card(
         title="HadarE",
-        brief="splits a job across nodes",
+        brief="copies of one job on several nodes",
         what=(
             "Splits the steps of each job among copies on separate nodes, so no node idles while a"
             " job exists."

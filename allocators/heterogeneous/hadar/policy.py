@@ -423,14 +423,14 @@ class Hadar(Allocator):
     cadence = Cadence(on_finish=False)
     card = Card(
         title="Hadar",
-        brief="GPUs are priced; highest bids win",
+        brief="internal GPU prices; highest bids win",
         what=(
-            "GPU prices rise as GPUs are taken; every few minutes each job takes the"
-            " GPUs worth most to it, even of several types."
+            "Internal prices, not dollars, rise as GPUs are taken; every few minutes each job"
+            " takes the GPUs worth most to it, even of several types."
         ),
         cost=(
             "Jobs are stopped and moved as prices change. Large gangs wait longest;"
-            " in a batch, most jobs finish near the end."
+            " if all jobs arrive at once, most finish late."
         ),
         limits=(
             "Depends on the accuracy of run times and speeds. The cost of a move is a setting, not"

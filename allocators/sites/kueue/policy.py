@@ -311,7 +311,7 @@ class _Run:
         node, cells = queue.node, self._scheduler.tree.cells
         mine = [at for cell, at in cells.items() if mapping.is_gpu(cell.resource)]
         ahead = len(queue.ahead(one))
-        place = "{ahead:jobs_were} ahead" if ahead else "it was first"
+        place = "{ahead:jobs_were} ahead" if ahead else "first"
         return prefix_reason(
             f"{place} in cluster queue {{queue:text}}, which used {{used:gpus}} and owns"
             " {own:gpus}, and no more quota could be had",

@@ -117,7 +117,7 @@ def test_a_policy_that_cannot_run_is_skipped(call: Call, tiny: Study) -> None:
     assert code == 0
     assert "Skipped: dp_elastic. Jobs run at one size only" in err
     text = Path("report.html").read_text("utf-8")
-    assert "IBM elastic DP is skipped. Jobs run at one size only" in text
+    assert "IBM elastic is skipped. Jobs run at one size only" in text
     assert "Assumed: A stopped or resized job takes 60 s to come back from its checkpoint." in text
 
 

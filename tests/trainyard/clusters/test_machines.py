@@ -238,8 +238,12 @@ def test_load_counts_jobs_at_the_speed_of_the_fastest_type_there() -> None:
 def test_presets_are_the_samples_one_from_the_trace_and_a_uniform_one() -> None:
     made = machines.cluster_presets(trace(vc=["x", "y"], gpu_type=["t4", "t4"]))
     assert [preset.name for preset in made] == [
-        "From the trace",
-        *(sample.cluster_name for sample in SAMPLES.values()),
+        "Guess from the trace",
+        "A100 and V100",
+        "One node",
+        "Philly-like (Microsoft, 2017)",
+        "Venus-like (SenseTime Helios, 2020)",
+        "PAI-like (Alibaba, 2020)",
         "H100",
     ]
     assert made[0].cluster.partitions == ("x", "y")
@@ -289,5 +293,5 @@ def test_a_trace_that_asks_for_more_than_any_cluster_has_leaves_the_other_preset
         {"job_id": ["a"], "submit_time_s": [0.0], "num_gpus": [9_000_000], "duration_s": [60.0]}
     )
     names = [preset.name for preset in machines.cluster_presets(Trace.of(frame))]
-    assert "From the trace" not in names
+    assert "Guess from the trace" not in names
     assert names == [preset.name for preset in machines.cluster_presets()]

@@ -23,6 +23,7 @@ def said(
     costs: str = "restart_s=60",
     summaries: list[dict[str, Any]] | None = NONE,
     nodes: int = 2,
+    estimator: str = "exact",
     **columns: Any,
 ) -> tuple[str, ...]:
     specs = tuple(map(Spec.parse, policies))
@@ -31,15 +32,29 @@ def said(
         Cluster.parse(f"{nodes}x8:v100"),
         specs[0],
         Spec.parse(perf),
+        estimator=Spec.parse(estimator),
         overheads=Spec.parse(f"overheads:{costs}"),
     )
     return assumption_sentences(Study(base, specs), jobs(*ROWS, **columns), summaries)
 
 
 def test_nothing_moves_a_plain_queue() -> None:
-    assert said("fifo", "sjf") == ()
+    assert said("fifo", "las") == ()
     # Models that let jobs scale change nothing for policies that do not.
-    assert said("fifo", "sjf", perf="power_law") == ()
+    assert said("fifo", "las", perf="power_law") == ()
+
+
+def test_policies_that_know_run_times_exactly_are_named() -> None:
+    exact = "true run time (run-time estimates: exact)."
+    assert said("fifo", "sjf") == (f"SJF knows each job's {exact}",)
+    assert said("sjf", "easy", "conservative") == (
+        f"SJF, EASY backfilling and Conservative backfilling know each job's {exact}",
+    )
+    assert said("sjf", estimator="noisy") == ()
+    # Time limits in place of run times, where the trace has them.
+    limited = "easy:run_times=limit"
+    assert said(limited, time_limit_s=[20.0, 20.0, 20.0]) == ()
+    assert len(said(limited)) == 1
 
 
 @pytest.mark.parametrize(
@@ -58,10 +73,10 @@ def test_nothing_moves_a_plain_queue() -> None:
     ],
 )
 def test_restarts_are_said_where_there_were_any_or_may_be(costs: str, sentence: str) -> None:
-    assert said("fifo", "srtf", costs=costs, summaries=[{"restarts": 0}, {"restarts": 2}]) == (
+    assert said("fifo", "las", costs=costs, summaries=[{"restarts": 0}, {"restarts": 2}]) == (
         sentence,
     )
-    assert said("fifo", "srtf", costs=costs, summaries=None) == (sentence,)
+    assert said("fifo", "las", costs=costs, summaries=None) == (sentence,)
 
 
 def test_which_jobs_can_be_resized_how_far_and_by_what_curve() -> None:
@@ -90,17 +105,22 @@ def test_which_jobs_can_be_resized_how_far_and_by_what_curve() -> None:
 
 
 def test_copies_and_servers() -> None:
+    known = "HadarE knows each job's true run time (run-time estimates: exact)."
     assert said("hadare") == (
+        known,
         (
             "Joining the copies of a job takes 5 s every 360 s, and a step is worth 0.95 times as"
             " much for every copy beyond the first."
         ),
     )
-    assert said("hadare:max_copies=1") == said("hadare", nodes=1) == ()
+    assert said("hadare", nodes=1) == (known,)
+    assert len(said("hadare:max_copies=1")) == 1
     assert said("hadare", perf="rigid:efficiency=1,consolidate_s=0") == (
+        known,
         "Copies of a job add up in full and cost nothing to join.",
     )
-    first, second = said("fifo", "dlrover", perf="parameter_server")
+    exact, first, second = said("fifo", "dlrover", perf="parameter_server")
+    assert exact.startswith("DLRover knows")
     assert first.startswith("All policies here run under “Parameter servers”")
     assert second.startswith(
         "3 of 3 jobs do not state parameter servers and are assumed to train with them"

@@ -92,7 +92,7 @@ def test_the_time_of_decisions_is_told_where_it_is_known() -> None:
             {"decision_ms_mean": 14.0, "decision_ms_max": 0.05},
         )
     )
-    assert told == "Decision time 12 ms (max 40 ms)."
+    assert told == "Computing time per decision: 12 ms (max 40 ms)."
     assert "under 0.1 ms (max 0.5 ms)" in decision_time_text(
         entries({"decision_ms_mean": 0.05, "decision_ms_max": 0.5})
     )

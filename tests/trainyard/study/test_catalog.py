@@ -62,7 +62,7 @@ def test_reason_follows_from_what_is_needed_and_missing(trace: Trace) -> None:
     sized = catalog.allocator("odd:need=scaling", trace)
     assert (
         "one size only under “Fixed size”. Choose a performance model that scales, for example"
-        " “Power law”." in sized.reason
+        " “Power law” (page Trace, or --perf)." in sized.reason
     )
     assert sized.lacks == "scaling"
     assert "names no models" in catalog.allocator("odd:need=profile", trace).reason

@@ -189,7 +189,7 @@ def heaviest(table: pd.DataFrame, title: str = "") -> go.Figure:
     }
     drawn = figure(
         [bar],
-        title or f"{unit}, heaviest first",
+        title or f"{unit} by user, heaviest first",
         _SMALL_PX,
         xaxis={"rangemode": "tozero", "tickformat": ",", "nticks": 4},
         yaxis=y,

@@ -145,7 +145,7 @@ def load(
         course.note,
         shaded and f"shaded: {shaded}",
         "" if busy else course.line_note,
-        "bands: peak" if course.most and not course.exact else "",
+        "band top: peak" if course.most and not course.exact else "",
     )
     layout: dict[str, Any] = {
         "dragmode": "select",
@@ -175,7 +175,7 @@ def load(
     if whole:
         traces += _strip(whole, x)
         layout |= _strip_layout(look, x, whole, height)
-        layout["annotations"].append(_strip_label(height))
+        layout["annotations"].append(_strip_label(height, look.baseline))
     bottom = _domain(_BUSY_PX if busy else queue_px, height)[0]
     rows_high = bottom, _domain(queue_px, height)[1]
     layout["shapes"] = [*layout.get("shapes", ()), *_marks(marks, x, rows_high)]
@@ -311,12 +311,13 @@ def _is_label_crossed(
     )
 
 
-def _strip_label(height: int) -> Trace:
-    """Return the label in the strip, as an annotation."""
+def _strip_label(height: int, title: str) -> Trace:
+    """Return the label in the strip of the policy `title`, as an annotation."""
     place = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 2, "yref": "paper"}
     domain = _domain(_STRIP_PX, height)
     font = {"size": 13, "color": NEUTRAL}
-    return {"text": "whole run", "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
+    text = f"{literal(title)[:20]}, whole run" if title else "whole run"
+    return {"text": text, "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
 
 
 def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:

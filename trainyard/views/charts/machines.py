@@ -119,7 +119,7 @@ class Waiting:
         By policy: the reduced series of the window, `t_s`, `waiting` and, for means,
         `waiting_high`.
     whole : DataFrame
-        The same of the whole run of the first policy, for the strip below.
+        The same of the whole run of the first policy of `window`, for the strip below.
     end_s : float, seconds
         Where the strip ends.
     """
@@ -142,7 +142,12 @@ class Waiting:
         if not self.is_mean:
             return "Jobs waiting"
         widths_s = (float(np.diff(series["t_s"])[0]) for series in self.window.values())
-        return f"Jobs waiting ({mean_text(max(widths_s))}, bands: peak)"
+        return f"Jobs waiting, {mean_text(max(widths_s))}, band top: peak"
+
+    @property
+    def strip_title(self) -> str:
+        """Label of the strip, which shows the whole run of the first policy."""
+        return f"{literal(next(iter(self.window)))[:20]}, whole run"
 
 
 def machines(
@@ -184,7 +189,7 @@ def machines(
         "annotations": [
             _grid_title(waiting.title, 1 - edges[-4] / total),
             _grid_title("", _STRIP_PX / total)
-            | {"text": "whole run", "yanchor": "top", "yshift": 0},
+            | {"text": waiting.strip_title, "yanchor": "top", "yshift": 0},
         ]
     }
     last = len(grids) + 1

@@ -46,7 +46,7 @@ class GpuState(NamedTuple):
 
 
 STATES: Final = (
-    GpuState("busy", "busy", with_opacity("#6FB5AE", 0.85), "", "held, in progress"),
+    GpuState("busy", "working", with_opacity("#6FB5AE", 0.85), "", "held, job makes progress"),
     GpuState(
         "paused",
         "restarting",

@@ -94,7 +94,7 @@ def test_rows_can_be_chosen_freely() -> None:
 def test_a_row_of_states_says_whose_they_are() -> None:
     row = state_row("<b>", series(busy=8, paused=0, fragmented=0, idle=8, down=8), X)
     assert row.title == "GPUs under &lt;b&gt;"
-    assert row.legend == ["busy", "idle", "down"]
+    assert row.legend == ["working", "idle", "down"]
 
 
 def test_rows_above_each_other_share_the_lowest_axis() -> None:
