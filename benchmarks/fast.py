@@ -27,32 +27,36 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
 from sim.metrics import summary
+from sim.overheads import Overheads
 from trainyard.runs import engines
 
+CLUSTER, TYPES = "512x8:v100", "256x8:v100,256x8:a100"
 CASES = (
-    ("fifo", 1_000_000),
-    ("sjf", 1_000_000),
-    ("easy", 100_000),
-    ("srtf", 100_000),
-    ("las", 100_000),
+    ("fifo", 1_000_000, CLUSTER, 4),
+    ("sjf", 1_000_000, CLUSTER, 4),
+    ("easy", 100_000, CLUSTER, 8),
+    ("srtf", 100_000, CLUSTER, 8),
+    ("las", 100_000, CLUSTER, 8),
+    ("srtf", 100_000, TYPES, 13),
+    ("las", 100_000, TYPES, 16),
 )
-BUDGET_U = {"fifo": 4, "sjf": 4, "easy": 8, "srtf": 8, "las": 8}
+"""Policy, jobs, cluster and budget in U per job."""
+CONDITIONS = Conditions(overheads=Overheads(restart_s=60.0))
 MAX_KB = 0.4
 HUGE, HUGE_S, HUGE_GB = 10_000_000, 60, 4
-CLUSTER = "512x8:v100"
 
 
-def measure(policy: str, jobs: int) -> dict[str, float | str]:
+def measure(policy: str, jobs: int, nodes: str) -> dict[str, float | str]:
     """Run one case three to five times in this process; return its figures, median times."""
     engines.warm()
-    cluster = Cluster.parse(CLUSTER)
+    cluster = Cluster.parse(nodes)
     trace = generate("philly", jobs=jobs, seed=0, cluster=cluster, load=0.9)
     before = psutil.Process().memory_info().rss
     units, costs_s, memory = [], [], 0
     for _ in range(5 if jobs <= 100_000 else 3):
         units.append(unit_s(repeats=3))
         began = process_time()
-        result = engines.simulate(trace, cluster, make(Spec(policy)), Conditions(), "fast")
+        result = engines.simulate(trace, cluster, make(Spec(policy)), CONDITIONS, "fast")
         memory = max(memory, psutil.Process().memory_info().rss - before)
         summary(result, trace, cluster)
         costs_s.append(process_time() - began)
@@ -61,10 +65,10 @@ def measure(policy: str, jobs: int) -> dict[str, float | str]:
     return {
         "policy": policy,
         "jobs": jobs,
+        "nodes": nodes,
         "us_per_job": round(statistics.median(costs_s) / jobs * 1e6, 2),
         "unit_us": round(unit * 1e6, 3),
         "U_per_job": round(statistics.median(costs_s) / jobs / unit, 2),
-        "budget_U": BUDGET_U[policy],
         "kB_per_job": round(memory / jobs / 1e3, 3),
     }
 
@@ -101,13 +105,13 @@ def _write_jobs(path: Path, jobs: int) -> None:
 
 def main(arguments: list[str]) -> Iterator[str]:
     """Print the table and yield exceeded budgets; ``--quick`` omits ten million jobs."""
-    for policy, jobs in CASES:
-        command = [sys.executable, "-m", "benchmarks.fast", policy, str(jobs)]
+    for policy, jobs, nodes, budget in CASES:
+        command = [sys.executable, "-m", "benchmarks.fast", policy, str(jobs), nodes]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         row = json.loads(output)
         print_figures(**row)
-        if row["U_per_job"] > row["budget_U"]:
-            yield f"fast {policy}: {row['U_per_job']} U per job of {jobs:,}"
+        if row["U_per_job"] > budget:
+            yield f"fast {policy} on {nodes}: {row['U_per_job']} U per job of {jobs:,}"
         if row["kB_per_job"] > MAX_KB and jobs >= 1_000_000:
             yield f"fast {policy}: {row['kB_per_job']} kB per job"
     if "--quick" not in arguments:
@@ -118,4 +122,4 @@ def main(arguments: list[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print_figures(**measure(sys.argv[1], int(sys.argv[2])))
+    print_figures(**measure(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

@@ -706,8 +706,9 @@ def test_which_engine_computed_a_result_is_told(
     monkeypatch.setenv(SETTING, "auto")
     finish(pool, tiny)
     told = texts(tab(visit("compare", tiny), "Accuracy"))
-    fast = "by the fast engine: FIFO, EASY backfilling"
-    assert f"Computed {fast}; by the general engine: SRTF, Recorded schedule." in told
+    fast = "by the fast engine: FIFO, EASY backfilling, SRTF"
+    why = "with these parameters the policy states no rule that it could follow"
+    assert f"Computed {fast}; by the general engine: Recorded schedule ({why})." in told
 
 
 def test_a_cluster_without_gpus_shows_cores_and_memory(visit: Open, pool: FakePool) -> None:

@@ -137,15 +137,25 @@ def fast_policies(study: Study, store: Store) -> frozenset[str]:
     TrainyardError
         If the trace or a profile cannot be loaded.
     """
-    trace = load_trace(study.base.trace, store)
-    if len(trace) > MAX_JOBS:
+    if len(load_trace(study.base.trace, store)) > MAX_JOBS:
         return frozenset()
-    given = conditions(study.base, store)
-    return frozenset(
-        title
+    return frozenset(study.titles) - engine_obstacles(study, store).keys()
+
+
+def engine_obstacles(study: Study, store: Store) -> dict[str, str]:
+    """Return title -> why the fast engine cannot run a policy, as a clause.
+
+    Raises
+    ------
+    TrainyardError
+        If the trace or a profile cannot be loaded.
+    """
+    trace, given = load_trace(study.base.trace, store), conditions(study.base, store)
+    reasons = {
+        title: _unsupported_reason(study, spec, trace, given)
         for title, spec in zip(study.titles, study.allocators, strict=True)
-        if not _unsupported_reason(study, spec, trace, given)
-    )
+    }
+    return {title: reason for title, reason in reasons.items() if reason}
 
 
 def answer(

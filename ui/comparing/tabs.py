@@ -12,13 +12,14 @@ import streamlit as st
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
-from trainyard.results import outcomes, window_series
+from trainyard.results import outcomes, preview, window_series
 from trainyard.results.outcomes import StudyResults
 from trainyard.store import StoredResult
+from trainyard.study.study import Study
 from trainyard.views import gpu_types, jobs, over_time, registry, resources
 from trainyard.views.compared_runs import ComparedRuns, Window
 from trainyard.views.comparison import ComparisonView
-from ui import figure, url_params, words
+from ui import figure, server, url_params, words
 from ui.comparing import exports, job_table, tenants
 from ui.comparison import draw_accuracy
 
@@ -291,13 +292,22 @@ def _draw_accuracy(compared: ComparedRuns, high: str) -> None:
 
 
 def _engine_text(runs: StudyResults) -> str:
-    """Return a sentence that names the engine of each complete policy."""
+    """Return a sentence that names the engine of each complete policy, and why not the fast one."""
     titles: dict[str, list[str]] = {}
     for index in runs.places:
-        engine = words.ENGINES[runs.entries[index][0].engine]
-        titles.setdefault(engine, []).append(runs.titles[index])
+        engine, title = runs.entries[index][0].engine, runs.titles[index]
+        reason = _engine_obstacles(runs.study.canonical(), runs.study).get(title, "")
+        shown = f"{title} ({reason})" if reason and engine == "kernel" else title
+        titles.setdefault(words.ENGINES[engine], []).append(shown)
     parts = [f"by the {engine}: {', '.join(names)}" for engine, names in titles.items()]
     return f"Computed {'; '.join(parts)}. Both engines (general, fast) give the same results."
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _engine_obstacles(cache_key: str, _study: Study) -> dict[str, str]:
+    """Return title -> why the fast engine cannot run a policy, cached by the study."""
+    del cache_key
+    return preview.engine_obstacles(_study, server.store())
 
 
 _PARTS: Final[Mapping[str, tuple[str, Callable[[ComparedRuns, str], None]]]] = {

@@ -95,8 +95,8 @@ def prepare_run(
         names = [str(name) for name in trace.texts(rule.by).unique()]
         if conditions.horizon_s < inf:
             raise NotPlainError("the run of several parts ends at a horizon")
-        if parts.share_nodes(names, pools):
-            raise NotPlainError(f"some jobs of several {rule.by}s may use the same nodes")
+        if len(names) < 2 or parts.share_nodes(names, pools):
+            raise NotPlainError(f"there is one {rule.by}, or several may use the same nodes")
     if rule.preemption != "none":
         _refuse(_preemption_obstacles(trace, pools, conditions.overheads))
     estimates = None

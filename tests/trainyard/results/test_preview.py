@@ -124,6 +124,9 @@ def test_policies_that_follow(store: Store) -> None:
     lost = Spec("overheads", {"on_preempt": "lose_all"})
     loses = replace(asked, base=replace(asked.base, overheads=lost))
     assert preview.fast_policies(loses, store) == {"FIFO"}
+    reasons = preview.engine_obstacles(loses, store)
+    assert reasons["SRTF"] == "some jobs lose work when they are stopped, or must not be stopped"
+    assert reasons.keys() == {"SRTF", "Gavel", "Recorded schedule"}
 
 
 def test_an_answer_that_is_overtaken_ends_between_policies(store: Store) -> None:
