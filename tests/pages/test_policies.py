@@ -153,7 +153,7 @@ def test_stored_results_stand_in_the_list_and_in_the_detail(
     assert f"Average completion time **{words.time(means[base])}**" in texts(app)
     # The fast engine does not time single decisions.
     assert "Decision" not in texts(app)
-    assert "Decision" in texts(opened(visit("policies", tiny), "recorded"))
+    assert "Computing time per decision" in texts(opened(visit("policies", tiny), "recorded"))
     other = visit("policies", replace(tiny, base=replace(tiny.base, seed=5)))
     assert not any(row["note"] for row in listed(other).values() if not row["barred"])
 

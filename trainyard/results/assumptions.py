@@ -56,7 +56,6 @@ def assumption_sentences(
         for choice in (catalog.allocator(spec, trace, study.base.perf) for spec in study.allocators)
         if not choice.reason
     ]
-    exact = exact_run_times_sentence(study, trace)
     needs = frozenset[str]().union(*(choice.needs.requires for choice in ready))
     sentences = (
         [
@@ -77,7 +76,8 @@ def assumption_sentences(
         sentences.append(f"{copy_cost[:1].upper()}{copy_cost[1:]}.")
     sentences.append(guessed_speeds_sentence(study.base.cluster, trace))
     sentences.append(_jobs_without_run_time(study, store))
-    return tuple(filter(None, (exact, *sentences)))
+    sentences.append(exact_run_times_sentence(study, trace))
+    return tuple(filter(None, sentences))
 
 
 def exact_run_times_sentence(study: Study, trace: Trace) -> str:

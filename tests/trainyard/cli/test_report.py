@@ -119,6 +119,7 @@ def test_a_policy_that_cannot_run_is_skipped(call: Call, tiny: Study) -> None:
     text = Path("report.html").read_text("utf-8")
     assert "IBM elastic is skipped. Jobs run at one size only" in text
     assert "Assumed: A stopped or resized job takes 60 s to come back from its checkpoint." in text
+    assert "SRTF knows each job&#x27;s true run time" in text
 
 
 @pytest.mark.parametrize(

@@ -1059,7 +1059,7 @@ def test_a_policy_that_cannot_run_is_skipped_and_the_others_run(call: Call) -> N
     assert [one["allocator"] for one in document["runs"]] == ["fifo", "sjf"]
     reason = (
         "Jobs run at one size only under “Fixed size”. Choose a performance model that scales,"
-        " for example “Power law”."
+        " for example “Power law” (page Trace, or --perf)."
     )
     assert document["skipped"] == [{"label": "greedy_elastic", "reason": reason}]
     assert f"Skipped: greedy_elastic. {reason}" in err
@@ -1118,8 +1118,9 @@ def test_what_is_assumed_stands_beside_the_table(call: Call) -> None:
         "power_law",
     ]
     _, out, _ = call(*one)
+    exact = "SRTF knows each job's true run time (run-time estimates: exact)."
     restart = "A stopped or resized job takes 60 s to come back from its checkpoint."
-    assert out.splitlines()[-1] == f"Performance model: Power law. {restart}"
+    assert out.splitlines()[-1] == f"Performance model: Power law. {restart} {exact}"
     # One policy has a headline where the load is too high, else none.
     assert "No policy can be judged here" in out
     _, out, _ = call(*one, "--set", "trace.load=0.001")
@@ -1129,10 +1130,11 @@ def test_what_is_assumed_stands_beside_the_table(call: Call) -> None:
         "2 of 2 GPU jobs are assumed to be resizable, from 0.25 to 4 times the GPUs they asked for,"
         " with a speed of GPUs^0.75."
     )
-    assert out.splitlines()[-1] == f"Performance model: Power law. {resized} {restart}"
+    assert out.splitlines()[-1] == f"Performance model: Power law. {resized} {restart} {exact}"
     _, out, _ = call(*one, "--set", "overheads.restart_s=0", "--json")
     assert json.loads(out)["assumptions"] == [
-        "Stopping or resizing a job costs nothing (restart_s = 0 s)."
+        "Stopping or resizing a job costs nothing (restart_s = 0 s).",
+        exact,
     ]
     assert json.loads(out)["runs"][0]["jct_mean_s"] == (9060 + 60) / 2
     _, out, _ = call(

@@ -107,19 +107,19 @@ def test_which_jobs_can_be_resized_how_far_and_by_what_curve() -> None:
 def test_copies_and_servers() -> None:
     known = "HadarE knows each job's true run time (run-time estimates: exact)."
     assert said("hadare") == (
-        known,
         (
             "Joining the copies of a job takes 5 s every 360 s, and a step is worth 0.95 times as"
             " much for every copy beyond the first."
         ),
+        known,
     )
     assert said("hadare", nodes=1) == (known,)
     assert len(said("hadare:max_copies=1")) == 1
     assert said("hadare", perf="rigid:efficiency=1,consolidate_s=0") == (
-        known,
         "Copies of a job add up in full and cost nothing to join.",
+        known,
     )
-    exact, first, second = said("fifo", "dlrover", perf="parameter_server")
+    first, second, exact = said("fifo", "dlrover", perf="parameter_server")
     assert exact.startswith("DLRover knows")
     assert first.startswith("All policies here run under “Parameter servers”")
     assert second.startswith(

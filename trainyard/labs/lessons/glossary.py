@@ -169,8 +169,8 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Load",
         "",
-        "GPU time that the jobs need on the fastest GPU type, divided by the"
-        " cluster's GPU time while jobs arrive. Queues form well below 1; above 1 they keep growing.",
+        "GPU time that the jobs need on the fastest GPU type, divided by the cluster's GPU time"
+        " while jobs arrive. Queues form well below 1; above 1 they keep growing.",
         "background/trust.md",
     ),
     GlossaryEntry(
@@ -235,7 +235,8 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Queueing delay",
         "",
-        "Wait to start: time from submission to the first start, without time in the queue after a preemption.",
+        "Wait to start: time from submission to the first start, without time in the queue after"
+        " a preemption.",
         _METRICS,
     ),
     GlossaryEntry(
