@@ -8,9 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from sim.cluster import Cluster
 from sim.trace import Trace
-from trainyard import formatting
 from trainyard.clusters import machines
 from trainyard.study.scenario import TraceSpec
 from trainyard.traces import intake, likeness, new_study
@@ -82,19 +80,10 @@ def _headline(
     part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
     jobs = words.plural(facts.jobs, "job") + part
     parts = [*filter(None, (jobs, dropped_text(read))), words.time(facts.span_s)]
-    load = machines.offered_load(trace, session.study.base.cluster)
-    if facts.gpu_hours and math.isfinite(load):
-        parts.append(f"load {round(100 * load)} % {_load_basis(session.study.base.cluster)}")
+    cluster = session.study.base.cluster
+    if facts.gpu_hours and math.isfinite(load := machines.offered_load(trace, cluster)):
+        parts.append(f"load {round(100 * load)} % {machines.load_basis(cluster)}")
     return f"{trace.name}: {', '.join(parts)}"
-
-
-def _load_basis(cluster: Cluster) -> str:
-    """Return what the load is a share of: GPU time, on mixed clusters at the highest speed."""
-    used = {group.gpu_type for group in cluster.groups if group.gpus}
-    kinds = sorted((kind for kind in cluster.types if kind.name in used), key=lambda one: one.speed)
-    if len({kind.speed for kind in kinds}) < 2:
-        return "of GPU time"
-    return f"if all GPUs were {formatting.gpu_type(kinds[-1].name)}"
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

@@ -767,13 +767,15 @@ def test_a_slider_that_moves_keeps_the_highlighted_policy(
 ) -> None:
     asked = SimpleNamespace(ask=lambda asked, watcher, base: Answered(asked))
     monkeypatch.setattr(slider, "_previews", lambda: asked)
-    # FIFO and EASY follow at once, SRTF does not; the answer alone would be about EASY.
-    study = new_study.with_policies(tiny, (Spec("fifo"), Spec("easy"), Spec("srtf")))
+    # FIFO and EASY follow at once, SRTF with this placement does not; the answer alone would be
+    # about EASY.
+    slow = Spec.of("srtf", placement="consolidate")
+    study = new_study.with_policies(tiny, (Spec("fifo"), Spec("easy"), slow))
     finish(pool, study)
     app = visit("compare", study)
     # In the stored results SRTF has the largest effect, so the headline is about it.
     assert "SRTF" in answer(app)
-    for high, said in (("", "SRTF runs when the slider rests."), ("EASY backfilling", "EASY")):
+    for high, said in (("", "runs when the slider rests."), ("EASY backfilling", "EASY")):
         if high:
             app.query_params["high"] = high
         app.session_state["what_if/moved"] = ("trace.load", 1.1)

@@ -42,7 +42,7 @@ from trainyard.clusters.node_lists import (
     read_slurm_json,
 )
 from trainyard.clusters.virtual_clusters import import_virtual_clusters
-from trainyard.formatting import job_counts, plural
+from trainyard.formatting import gpu_type, job_counts, plural
 from trainyard.study import files, gpu_types
 from trainyard.study.document import parse_json
 from trainyard.study.scenario import TraceSpec
@@ -542,6 +542,15 @@ def offered_load(
     model = Rigid(reference).bind(trace, cluster)
     gpu_s = trace.numbers("num_gpus") * model.work() / model.fastest()
     return float(gpu_s[mask].sum() if mask is not None else gpu_s.sum()) / capacity_gpu_s
+
+
+def load_basis(cluster: Cluster) -> str:
+    """Return what `offered_load` is a share of: GPU time, or that of the fastest type only."""
+    used = {group.gpu_type for group in cluster.groups if group.gpus}
+    kinds = sorted((kind for kind in cluster.types if kind.name in used), key=lambda one: one.speed)
+    if len({kind.speed for kind in kinds}) < 2:
+        return "of GPU time"
+    return f"if all GPUs were {gpu_type(kinds[-1].name)}"
 
 
 def node_rows(cluster: Cluster) -> pd.DataFrame:

@@ -205,8 +205,8 @@ def test_table_for_people(call: Call) -> None:
     assert "4 rows read, 3 used, 1 left out" in out
     assert "1 dropped:" in out
     # Three jobs ask for 34,200 GPU-seconds within six minutes: 12 times what eight GPUs can do.
-    assert [line.split()[0] for line in out.splitlines()[-5:-3]] == ["fifo", "sjf"]
-    headline, advice = out.splitlines()[-2:]
+    assert [line.split()[0] for line in out.splitlines()[-6:-4]] == ["fifo", "sjf"]
+    headline, advice = out.splitlines()[-3:-1]
     assert "12 times" in headline
     assert "(--set trace.load=0.07158)" in advice
     assert "(python -m trainyard plan)" in advice
@@ -267,13 +267,13 @@ def test_the_headline_of_a_clear_difference(call: Call, tmp_path: Path) -> None:
     code, out, err = call(*days)
     assert (code, err) == (0, "")
     # One of three jobs, b, gets slower.
-    assert re.findall(r"\d+ (?:min|%)", out.splitlines()[-1]) == ["37 min", "53 min", "33 %"]
+    assert re.findall(r"\d+ (?:min|%)", out.splitlines()[-2]) == ["37 min", "53 min", "33 %"]
     told = json.loads(call(*days, "--json")[1])["headline"]
     assert told == {
         "state": "sound",
         "reasons": [],
         "verdict": "clear",
-        "text": out.splitlines()[-1],
+        "text": out.splitlines()[-2],
         "also": [],
         "advice": [],
         "load": pytest.approx(20 * 34_200 / (8 * 114_360)),
