@@ -44,10 +44,13 @@ TARGET: Final = "page"
 _FILES: Final = Path(__file__).parent
 _ICON: Final = _FILES / "icon.svg"
 _STYLES: Final = (_FILES / "style.css", component.STYLE, _FILES / "comparing/tiles.css")
-_SCRIPTS: Final = (_FILES / "frame.js", slider.SCRIPT)
-_LEDGER_SCRIPTS: Final = (component.SCRIPT, _FILES / "comparing/tiles.js")
-"""Scripts of pages with a ledger; its components would send them with every drawing."""
-_LEDGER_PAGES: Final = ("compare", "plan")
+_SCRIPTS: Final = (
+    _FILES / "frame.js",
+    slider.SCRIPT,
+    component.SCRIPT,
+    _FILES / "comparing/tiles.js",
+)
+"""Scripts of every page; the components of ledger and tiles would send theirs with every drawing."""
 _LOST: Final = (
     '<p class="ty-lost-line" role="status">The connection to the server is lost. The page stays'
     " and reconnects by itself.</p>"
@@ -131,6 +134,11 @@ def _draw_navigation(title: str) -> st.Page:
     """Set page title, styles and scripts; draw the navigation; return the current page."""
     st.set_page_config(page_title=title, page_icon=str(_ICON), layout="wide")
     st.html(f"<style>{''.join(path.read_text(encoding='utf-8') for path in _STYLES)}</style>")
+    st.html(
+        f"<script>{''.join(path.read_text(encoding='utf-8') for path in _SCRIPTS)}</script>"
+        f"{browser_identity.cookie_script()}",
+        unsafe_allow_javascript=True,
+    )
     pages = [
         st.Page(
             f"pages/{name}.py",
@@ -144,14 +152,7 @@ def _draw_navigation(title: str) -> st.Page:
     start_alias = st.Page(
         _open_first_page, title=PAGES[_FIRST], url_path=_FIRST, visibility="hidden"
     )
-    page = st.navigation([*pages, start_alias], position="top")
-    scripts = (*_SCRIPTS, *(_LEDGER_SCRIPTS if page.url_path in _LEDGER_PAGES else ()))
-    st.html(
-        f"<script>{''.join(path.read_text(encoding='utf-8') for path in scripts)}</script>"
-        f"{browser_identity.cookie_script()}",
-        unsafe_allow_javascript=True,
-    )
-    return page
+    return st.navigation([*pages, start_alias], position="top")
 
 
 def _open_first_page() -> None:

@@ -154,7 +154,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
         }
     )
     monkeypatch.setattr(
-        Costs, "per_job_s", lambda self, policy, engine: 10.0 if policy.name != "fifo" else None
+        Costs, "per_job_s", lambda self, policy, engine: 30.0 if policy.name != "fifo" else None
     )
     monkeypatch.setattr("trainyard.runs.estimate.SAMPLE", 10)
     month = replace(
@@ -162,8 +162,8 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
         base=replace(tiny.base, trace=TraceSpec(f"store:{pool.store.put_trace(Trace.of(frame))}")),
     )
     app = visit("start", month)
-    # 20 jobs under three policies at 10 s each on two processes.
-    assert "20 jobs in 4 runs: about 5.0 min, 0.3 GB (a rough estimate" in texts(app)
+    # 20 jobs under three policies at 30 s each on two processes.
+    assert "20 jobs in 4 runs: about 15 min, 0.3 GB (a rough estimate" in texts(app)
     assert app.button(key="less/a random 10")
     app.button(key="less/the first week").click().run()
     sound(app)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from sim.engine.fast import runner
 from sim.errors import TrainyardError
@@ -33,26 +35,54 @@ _FEW: Final = 200
 """Minimum jobs of a run to learn costs from; `engines.LARGE` on the fast engine. Start-up
 dominates smaller runs.
 """
-_FAST_S: Final = 1e-5
-"""CPU seconds per job on the compiled fast engine, including writing the result."""
-JOB_MS: Final[Mapping[str, float]] = {
-    "conservative": 2,
-    "slurm": 5,
-    "kai": 1,
-    "kueue": 0.2,
-    "mip_elastic": 0.4,
-    "gavel": 3,
-    "hadar": 5,
-    "hadare": 7,
-    "aiturbo": 2,
-    "optimus": 2,
-    "dlrover": 5,
+RUN_S: Final = 0.008
+"""Fixed CPU seconds per run."""
+
+
+class JobCost(NamedTuple):
+    """Usual CPU time of a run per job.
+
+    Parameters
+    ----------
+    ms : float, milliseconds
+        On the general engine without a queue.
+    queue_us : float, microseconds
+        Added on the general engine by each job that waits.
+    fast_us : float, microseconds
+        On the compiled fast engine.
+    """
+
+    ms: float = 0.05
+    queue_us: float = 0.3
+    fast_us: float = 1.0
+
+
+JOB_COSTS: Final[Mapping[str, JobCost]] = {
+    "fifo": JobCost(0.017, 0.0),
+    "sjf": JobCost(0.02, 0.0),
+    "easy": JobCost(0.029, 0.07),
+    "slurm": JobCost(0.2, 31.0),
+    "kai": JobCost(0.094, 3.4),
+    "kueue": JobCost(0.058, 2.4),
+    "srtf": JobCost(0.058, 0.4, fast_us=3.0),
+    "las": JobCost(0.049, 0.8, fast_us=3.0),
+    "mip_elastic": JobCost(0.41, 1.9),
+    "greedy_elastic": JobCost(0.065, 0.0),
+    "dp_elastic": JobCost(0.18, 1.2),
+    "gavel": JobCost(0.11, 0.2),
+    "hadar": JobCost(0.63, 0.0),
+    "hadare": JobCost(1.2, 0.0),
+    "asrpt": JobCost(0.037, 0.0),
+    "aiturbo": JobCost(1.0, 6.0),
+    "optimus": JobCost(1.0, 0.0),
+    "dlrover": JobCost(0.11, 0.0),
+    "partition": JobCost(0.072, 0.0),
+    "switch": JobCost(0.04, 0.0),
+    "rounds": JobCost(0.016, 0.0),
 }
-"""Policy -> CPU milliseconds per job on the general engine, measured with 1,000 jobs at a typical
-load; used until the policy has run on this machine.
+"""Policy -> usual cost until it has run on this machine, fitted to the figures of ``python -m
+benchmarks estimates --fit``; other policies have the default.
 """
-_JOB_MS: Final = 0.1
-"""CPU milliseconds per job of every other policy."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +155,33 @@ def _policy_path(spec: Spec) -> str:
     return "/".join([spec.name, *map(_policy_path, _nested_policies(spec))])
 
 
-def usual_s(spec: Spec, engine: str = "kernel") -> float:
-    """Return the usual CPU seconds per job of a policy, with nested ones their maximum."""
-    if engine == "fast":
-        return _FAST_S
-    own_s = JOB_MS.get(spec.name, _JOB_MS) / 1e3
-    return max([own_s, *map(usual_s, _nested_policies(spec))])
+def usual_job_s(spec: Spec, engine: str = "kernel", waiting: float = 0.0) -> float:
+    """Return the usual CPU seconds per job of a policy at a mean number of waiting jobs.
+
+    With nested policies it is their maximum.
+    """
+    cost = JOB_COSTS.get(spec.name, JobCost())
+    own_us = cost.fast_us if engine == "fast" else 1e3 * cost.ms + cost.queue_us * waiting
+    nested_s = [usual_job_s(nested, engine, waiting) for nested in _nested_policies(spec)]
+    return max([own_us / 1e6, *nested_s])
+
+
+def mean_waiting(trace: Trace, gpus: int) -> float:
+    """Return the mean number of waiting jobs at submissions if GPU time was a fluid.
+
+    GPU time requested beyond `gpus` is a backlog; a job starts when the backlog that it finds is
+    done. The mean is within about a third of that of FIFO.
+    """
+    gpus = max(gpus, 1)
+    submit_s, num_gpus = trace.numbers("submit_time_s"), trace.numbers("num_gpus")
+    times_s = np.concatenate((submit_s, submit_s + trace.numbers("duration_s")))
+    order = np.argsort(times_s, kind="stable")
+    excess = np.cumsum(np.concatenate((num_gpus, -num_gpus))[order]) - gpus
+    inflow = np.concatenate(([0.0], np.cumsum(excess[:-1] * np.diff(times_s[order]))))
+    backlog_gpu_s = (inflow - np.minimum.accumulate(inflow))[order < len(trace)]
+    start_s = np.maximum.accumulate(submit_s + backlog_gpu_s / gpus)
+    num_starts = np.searchsorted(start_s, submit_s, side="right")
+    return float(np.maximum(np.arange(len(trace)) - num_starts, 0).mean())
 
 
 def usual_seconds(scenario: Scenario, trace: Trace, engine: str = "") -> float:
@@ -138,8 +189,9 @@ def usual_seconds(scenario: Scenario, trace: Trace, engine: str = "") -> float:
 
     `engine` is as for `trainyard.runs.run.run`.
     """
-    loop = _fast_loop(scenario, trace, None)
-    return len(trace) * usual_s(scenario.allocator, expected_engine(engine, loop=loop))
+    run_engine = expected_engine(engine, loop=_fast_loop(scenario, trace, None))
+    waiting = mean_waiting(trace, scenario.cluster.gpus)
+    return RUN_S + len(trace) * usual_job_s(scenario.allocator, run_engine, waiting)
 
 
 def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
@@ -156,16 +208,20 @@ def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
 def _run_seconds(scenario: Scenario, store: Store, costs: Costs) -> tuple[float, bool]:
     """Return the expected CPU seconds of a run, and whether they are measured here."""
     jobs = len(load_trace(scenario.trace, store))
-    engine = expected_engine(loop=_cached_loop(replace(scenario, seed=0), store))
+    loop, waiting = _cached_loop(replace(scenario, seed=0), store)
+    engine = expected_engine(loop=loop)
     seen_s = costs.per_job_s(scenario.allocator, engine)
-    each_s = usual_s(scenario.allocator, engine) if seen_s is None else seen_s
-    return jobs * each_s, seen_s is not None or engine == "fast"
+    if seen_s is not None:
+        return jobs * seen_s, True
+    each_s = usual_job_s(scenario.allocator, engine, waiting)
+    return RUN_S + jobs * each_s, engine == "fast"
 
 
 @lru_cache(maxsize=512)
-def _cached_loop(scenario: Scenario, store: Store) -> str:
-    """Return `_fast_loop` of a scenario with a stored trace."""
-    return _fast_loop(scenario, load_trace(scenario.trace, store), store)
+def _cached_loop(scenario: Scenario, store: Store) -> tuple[str, float]:
+    """Return `_fast_loop` and `mean_waiting` of a scenario with a stored trace."""
+    trace = load_trace(scenario.trace, store)
+    return _fast_loop(scenario, trace, store), mean_waiting(trace, scenario.cluster.gpus)
 
 
 def _fast_loop(scenario: Scenario, trace: Trace, store: Store | None) -> str:

@@ -123,7 +123,7 @@ def area_note(compared: ComparedRuns, high: str) -> str:
         hours, inside = float((less * widths_s).sum()) / 3600, " in this window"
     if abs(hours) < 0.5:
         return ""
-    return f"{two_digits(abs(hours))} job-hours {'saved' if hours > 0 else 'added'}{inside}"
+    return f"{two_digits(abs(hours))} job-h {'saved' if hours > 0 else 'added'}{inside}"
 
 
 def two_digits(value: float) -> str:

@@ -23,6 +23,7 @@ from sim.params import Spec
 from tests.waiting import wait_until
 from trainyard.cli.main import main
 from trainyard.cli.run import Bar
+from trainyard.runs.estimate import JobCost
 from trainyard.runs.run import run, scenario_key
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
@@ -219,12 +220,12 @@ def test_a_run_of_minutes_is_said_before_it_begins(
     warns = "these runs usually take about"
     both = [*RUN[:-1], "fifo", "--allocator", "hadar"]
     assert warns not in call(*both)[2]
-    # 12 jobs x (0.1 + 5) ms = 61 ms, just over a limit of 60 ms instead of 60 s.
-    monkeypatch.setattr("trainyard.cli.run.LONG_S", 0.06)
+    # 12 jobs x 60 s = 12 min.
+    monkeypatch.setattr("trainyard.runs.estimate.JOB_COSTS", {"hadar": JobCost(60_000.0)})
     code, out, err = call(*both)
     assert (code, warns in out) == (0, False)
-    assert err.startswith("12 jobs: these runs usually take about")
-    assert "of it for hadar." in err
+    assert err.startswith("12 jobs: these runs usually take about 12")
+    assert " min of it for hadar." in err
     assert warns not in call(*RUN)[2]
 
 

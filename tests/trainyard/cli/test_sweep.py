@@ -461,7 +461,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call: Call, words: list[str],
 def test_what_is_estimated_to_take_long_wants_a_yes(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainyard.cli.sweep.LONG_S", 0.001)
+    monkeypatch.setattr("trainyard.runs.estimate.RUN_S", 400.0)  # two runs: over 10 minutes
     arguments = ("sweep", "plain.json", "--axis", "seed=500", "--executor", "inline")
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")

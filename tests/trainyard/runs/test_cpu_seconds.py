@@ -14,6 +14,7 @@ from sim.params import Spec
 from tests.trainyard.sweeps.cases import STUDY
 from trainyard.runs import worker
 from trainyard.runs.engines import SETTING
+from trainyard.runs.estimate import JobCost
 from trainyard.runs.executors import Executor, Inline
 from trainyard.runs.pool import WorkerPool
 from trainyard.runs.queue import RunQueue, Submission, Task
@@ -80,8 +81,13 @@ def _end(pool: WorkerPool, run: Submission, cpu_s: float) -> None:
     pool.executor.futures[-1].set_result(Ran(run.key, cpu_s))
 
 
-def test_a_tiny_comparison_ends_beside_a_long_run_of_another_session(pool: WorkerPool) -> None:
+def test_a_tiny_comparison_ends_beside_a_long_run_of_another_session(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The 1,200 jobs of a run took 0.24 CPU s: 1,200 x 0.2 ms. By the clock that was any time."""
+    table = {"hadar": JobCost(5.0, 0.0), "fifo": JobCost(0.1, 0.0)}
+    monkeypatch.setattr("trainyard.runs.estimate.JOB_COSTS", table)
+    monkeypatch.setattr("trainyard.runs.estimate.RUN_S", 0.0)
     week = new_study.sample_study("week").base
     hadar = replace(week, allocator=Spec("hadar"))  # 1,200 x 5 ms = 6 s: no short run
     long = pool.submit(hadar, watcher="ann")

@@ -27,8 +27,8 @@ def test_every_policy_prefers_a_slot_from_1_to_5() -> None:
 
 @pytest.mark.parametrize(
     "table",
-    [PREFERRED_SLOTS, estimate.JOB_MS, slurm.SETTINGS, targets.KUEUE_SETTINGS],
-    ids=["slots", "job_ms", "slurm", "kueue"],
+    [PREFERRED_SLOTS, estimate.JOB_COSTS, slurm.SETTINGS, targets.KUEUE_SETTINGS],
+    ids=["slots", "job_costs", "slurm", "kueue"],
 )
 def test_tables_name_only_policies_of_the_registry(table: Mapping[str, object]) -> None:
     assert sorted(table.keys() - REGISTRY.keys()) == []

@@ -139,13 +139,13 @@ def test_hours_of_waiting_in_a_window_are_the_area_between_the_queues(
     # Half of the first hour is seen: 26 jobs less for 1/2 h, then 9 less for 1 h; nothing of the
     # third hour counts.
     window, many, few = (1800.0, 7200.0), [30.0, 10.0, 50.0], [4.0, 1.0, 0.0]
-    assert weighed(compared, many, few, window) == "22 job-hours saved in this window"
-    assert weighed(compared, few, many, window) == "22 job-hours added in this window"
+    assert weighed(compared, many, few, window) == "22 job-h saved in this window"
+    assert weighed(compared, few, many, window) == "22 job-h added in this window"
     # 0.4 h is too little to be told, 0.6 h is 1.
     assert weighed(compared, [0.4], [0.0], (0.0, 3600.0)) == ""
-    assert weighed(compared, [0.6], [0.0], (0.0, 3600.0)).startswith("1 job-hours saved")
+    assert weighed(compared, [0.6], [0.0], (0.0, 3600.0)).startswith("1 job-h saved")
     # Two digits: 3,587 h.
-    assert weighed(compared, [3587.0], [0.0], (0.0, 3600.0)).startswith("3,600 job-hours saved")
+    assert weighed(compared, [3587.0], [0.0], (0.0, 3600.0)).startswith("3,600 job-h saved")
 
 
 def test_hours_of_waiting_of_whole_runs_are_those_of_the_mean_wait(compared: ComparedRuns) -> None:
@@ -161,9 +161,9 @@ def test_hours_of_waiting_of_whole_runs_are_those_of_the_mean_wait(compared: Com
         )
 
     # Half an hour less for each of the 296 jobs completed under both at least.
-    assert said(296, waits) == "150 job-hours saved"
-    assert said(296, waits.assign(value=[5400.0, 7200.0])) == "150 job-hours added"
-    assert said(24, waits) == "12 job-hours saved"
+    assert said(296, waits) == "150 job-h saved"
+    assert said(296, waits.assign(value=[5400.0, 7200.0])) == "150 job-h added"
+    assert said(24, waits) == "12 job-h saved"
     assert area_note(compared, base) == ""
 
 

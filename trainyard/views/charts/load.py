@@ -145,7 +145,7 @@ def load(
         course.note,
         shaded and f"shaded: {shaded}",
         "" if busy else course.line_note,
-        "band top: peak" if course.most and not course.exact else "",
+        "band: peak" if course.most and not course.exact else "",
     )
     layout: dict[str, Any] = {
         "dragmode": "select",

@@ -142,7 +142,7 @@ class Waiting:
         if not self.is_mean:
             return "Jobs waiting"
         widths_s = (float(np.diff(series["t_s"])[0]) for series in self.window.values())
-        return f"Jobs waiting, {mean_text(max(widths_s))}, band top: peak"
+        return f"Jobs waiting, {mean_text(max(widths_s))}, band: peak"
 
     @property
     def strip_title(self) -> str:

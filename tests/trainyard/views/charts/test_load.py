@@ -72,7 +72,7 @@ def test_the_strong_lines_have_a_band_from_the_mean_to_the_most() -> None:
     assert max(figure.data[1].y) == pytest.approx(1 + made.waiting["fifo"].max())
     assert "1.5-h averages in both charts" in figure.layout.annotations[-1].text
     alone = charts.load(replace(made, busy={}, most=most), LOOK, AXIS)
-    assert "1.5-h averages · band top: peak" in alone.layout.annotations[0].text
+    assert "1.5-h averages · band: peak" in alone.layout.annotations[0].text
     exact = charts.load(replace(made, exact=True, most=most), LOOK, AXIS)
     assert not [line for line in exact.data if line.fill]
     assert "band" not in exact.layout.annotations[0].text
