@@ -50,7 +50,7 @@ _SCRIPTS: Final = (
     component.SCRIPT,
     _FILES / "comparing/tiles.js",
 )
-"""Scripts of every page; the components of ledger and tiles would send theirs with every drawing."""
+"""Scripts of every page; components would send theirs with every drawing."""
 _LOST: Final = (
     '<p class="ty-lost-line" role="status">The connection to the server is lost. The page stays'
     " and reconnects by itself.</p>"
