@@ -37,7 +37,7 @@ CIRCLES: Final = 0
 """Groups of modules that import each other, imports for annotations included."""
 UPWARD: Final = 0
 """Imports between neighbors of one folder that close a loop."""
-ONE_IMPORTER: Final = 65
+ONE_IMPORTER: Final = 63
 """Modules that only one other module imports, in the same folder."""
 TWICE: Final = 3
 """Class names that two or more modules define."""
