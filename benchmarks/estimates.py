@@ -95,7 +95,7 @@ def _measure(name: str, jobs: int, case: Case, seed: int) -> float | None:
         engine=result.timing.engine,
         jobs=jobs,
         **case._asdict(),
-        waiting=round(mean_waiting(trace, cluster.gpus), 1),
+        waiting=round(mean_waiting(trace, cluster), 1),
         ms_per_job=round(took_s / jobs * 1e3, 3),
         ratio=round(estimated_s / took_s, 2),
         unit_us=round(unit * 1e6, 2),

@@ -17,9 +17,9 @@ from ui import url_params, words
 
 ViewOrNone = TypeVar("ViewOrNone", bound=FigureView | None)
 MAX_ROWS: Final = 500
+"""Rows of a table sent to the browser."""
 _SCROLLED_ROWS: Final = 8
 """Rows from which a table has a fixed height and scrolls."""
-"""Rows of a table sent to the browser."""
 SECONDS: Final = " (s)"
 """Title suffix of a column of durations."""
 DIFFERENCE: Final = f"Difference{SECONDS}"

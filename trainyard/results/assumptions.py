@@ -99,8 +99,17 @@ def exact_run_times_sentence(study: Study, trace: Trace) -> str:
 def _reads_run_times(spec: Spec, trace: Trace, study: Study) -> bool:
     """Return True if a policy that can run uses estimated run times, not only time limits."""
     choice = catalog.allocator(spec, trace, study.base.perf)
-    by_limit = dict(spec.params).get("run_times") == "limit" and trace.has("time_limit_s")
-    return not choice.reason and "remaining_work" in choice.needs.reads and not by_limit
+    has_limits = bool(np.isfinite(trace.numbers("time_limit_s")).all())
+    reads = "remaining_work" in choice.needs.reads
+    return not choice.reason and reads and not (has_limits and _uses_limits(spec))
+
+
+def _uses_limits(spec: Spec) -> bool:
+    """Return True if a policy, or one within it, uses time limits as run times."""
+    return any(
+        value == "limit" if name == "run_times" else isinstance(value, Spec) and _uses_limits(value)
+        for name, value in spec.params
+    )
 
 
 def _jobs_without_run_time(study: Study, store: Store | None) -> str:

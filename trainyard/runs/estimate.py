@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import isfinite
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from sim.cluster import Cluster
 from sim.engine.fast import runner
 from sim.errors import TrainyardError
 from sim.params import Spec
@@ -166,20 +168,27 @@ def usual_job_s(spec: Spec, engine: str = "kernel", waiting: float = 0.0) -> flo
     return max([own_us / 1e6, *nested_s])
 
 
-def mean_waiting(trace: Trace, gpus: int) -> float:
+def mean_waiting(trace: Trace, cluster: Cluster) -> float:
     """Return the mean number of waiting jobs at submissions if GPU time was a fluid.
 
-    GPU time requested beyond `gpus` is a backlog; a job starts when the backlog that it finds is
-    done. The mean is within about a third of that of FIFO.
+    GPU time requested beyond the cluster's is a backlog; a job starts when the backlog that it
+    finds is done. Without GPUs it is core time. Jobs larger than the cluster do not count. The mean
+    is within about a third of that of FIFO.
     """
-    gpus = max(gpus, 1)
-    submit_s, num_gpus = trace.numbers("submit_time_s"), trace.numbers("num_gpus")
+    units, wanted = float(cluster.gpus), trace.numbers("num_gpus")
+    if not units:
+        units = sum(node.cpus for node in cluster.nodes)
+        wanted = trace.numbers("cpus", missing=0.0)
+    wanted = np.where(wanted > units, 0.0, wanted)
+    if not wanted.any() or not isfinite(units):
+        return 0.0
+    submit_s = trace.numbers("submit_time_s")
     times_s = np.concatenate((submit_s, submit_s + trace.numbers("duration_s")))
     order = np.argsort(times_s, kind="stable")
-    excess = np.cumsum(np.concatenate((num_gpus, -num_gpus))[order]) - gpus
+    excess = np.cumsum(np.concatenate((wanted, -wanted))[order]) - units
     inflow = np.concatenate(([0.0], np.cumsum(excess[:-1] * np.diff(times_s[order]))))
-    backlog_gpu_s = (inflow - np.minimum.accumulate(inflow))[order < len(trace)]
-    start_s = np.maximum.accumulate(submit_s + backlog_gpu_s / gpus)
+    backlog_s = (inflow - np.minimum.accumulate(inflow))[order < len(trace)]
+    start_s = np.maximum.accumulate(submit_s + backlog_s / units)
     num_starts = np.searchsorted(start_s, submit_s, side="right")
     return float(np.maximum(np.arange(len(trace)) - num_starts, 0).mean())
 
@@ -190,7 +199,7 @@ def usual_seconds(scenario: Scenario, trace: Trace, engine: str = "") -> float:
     `engine` is as for `trainyard.runs.run.run`.
     """
     run_engine = expected_engine(engine, loop=_fast_loop(scenario, trace, None))
-    waiting = mean_waiting(trace, scenario.cluster.gpus)
+    waiting = mean_waiting(trace, scenario.cluster) if run_engine != "fast" else 0.0
     return RUN_S + len(trace) * usual_job_s(scenario.allocator, run_engine, waiting)
 
 
@@ -208,20 +217,26 @@ def run_seconds(scenario: Scenario, store: Store, costs: Costs) -> float:
 def _run_seconds(scenario: Scenario, store: Store, costs: Costs) -> tuple[float, bool]:
     """Return the expected CPU seconds of a run, and whether they are measured here."""
     jobs = len(load_trace(scenario.trace, store))
-    loop, waiting = _cached_loop(replace(scenario, seed=0), store)
-    engine = expected_engine(loop=loop)
+    engine = expected_engine(loop=_cached_loop(replace(scenario, seed=0), store))
     seen_s = costs.per_job_s(scenario.allocator, engine)
     if seen_s is not None:
         return jobs * seen_s, True
-    each_s = usual_job_s(scenario.allocator, engine, waiting)
-    return RUN_S + jobs * each_s, engine == "fast"
+    if engine == "fast":
+        return RUN_S + jobs * usual_job_s(scenario.allocator, engine), True
+    waiting = _cached_waiting(scenario.trace, scenario.cluster, store)
+    return RUN_S + jobs * usual_job_s(scenario.allocator, engine, waiting), False
 
 
 @lru_cache(maxsize=512)
-def _cached_loop(scenario: Scenario, store: Store) -> tuple[str, float]:
-    """Return `_fast_loop` and `mean_waiting` of a scenario with a stored trace."""
-    trace = load_trace(scenario.trace, store)
-    return _fast_loop(scenario, trace, store), mean_waiting(trace, scenario.cluster.gpus)
+def _cached_loop(scenario: Scenario, store: Store) -> str:
+    """Return `_fast_loop` of a scenario with a stored trace."""
+    return _fast_loop(scenario, load_trace(scenario.trace, store), store)
+
+
+@lru_cache(maxsize=64)
+def _cached_waiting(spec: TraceSpec, cluster: Cluster, store: Store) -> float:
+    """Return `mean_waiting` of a stored trace."""
+    return mean_waiting(load_trace(spec, store), cluster)
 
 
 def _fast_loop(scenario: Scenario, trace: Trace, store: Store | None) -> str:

@@ -306,7 +306,7 @@ def _tiles(
         is_compared = compared.baseline not in ("", title)
         tiles.append(
             Tile(
-                title=f"{metric.title}{_window_note(name, compared)}",
+                title=f"{metric.title}{_window_note(name)}",
                 value=own.text,
                 base=f"{visible(compared.baseline, _BASE_NAME)} {base.text}" if is_compared else "",
                 lines=(_change_line(own),) if is_compared and own.change else (),
@@ -355,10 +355,9 @@ def _shares_tile(compared: ComparedRuns, cells: Cells, title: str, *, whole: boo
     return [Tile("Jobs faster / slower", lines=tuple(lines), help="By over 2 %.", parts=parts)]
 
 
-def _window_note(metric: str, compared: ComparedRuns) -> str:
+def _window_note(metric: str) -> str:
     """Return when a metric is measured if not in the whole run, to follow its title."""
-    is_part = metric == "utilisation" and compared.window is None
-    return ", jobs arriving" if is_part else ""
+    return ", jobs arriving" if metric == "utilisation" else ""
 
 
 def _notes(compared: ComparedRuns, *, whole: bool) -> str:

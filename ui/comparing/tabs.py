@@ -296,7 +296,8 @@ def _engine_text(runs: StudyResults) -> str:
     titles: dict[str, list[str]] = {}
     for index in runs.places:
         engine, title = runs.entries[index][0].engine, runs.titles[index]
-        reason = _engine_obstacles(runs.study.canonical(), runs.study).get(title, "")
+        key = (runs.study.canonical(), *runs.study.titles)
+        reason = _engine_obstacles(key, runs.study).get(title, "")
         shown = f"{title} ({reason})" if reason and engine == "kernel" else title
         titles.setdefault(words.ENGINES[engine], []).append(shown)
     parts = [f"by the {engine}: {', '.join(names)}" for engine, names in titles.items()]
@@ -304,8 +305,8 @@ def _engine_text(runs: StudyResults) -> str:
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _engine_obstacles(cache_key: str, _study: Study) -> dict[str, str]:
-    """Return title -> why the fast engine cannot run a policy, cached by the study."""
+def _engine_obstacles(cache_key: tuple[str, ...], _study: Study) -> dict[str, str]:
+    """Return title -> why the fast engine cannot run a policy, cached by study and titles."""
     del cache_key
     return preview.engine_obstacles(_study, server.store())
 

@@ -53,8 +53,11 @@ def test_policies_that_know_run_times_exactly_are_named() -> None:
     assert said("sjf", estimator="noisy") == ()
     # Time limits in place of run times, where the trace has them.
     limited = "easy:run_times=limit"
-    assert said(limited, time_limit_s=[20.0, 20.0, 20.0]) == ()
-    assert len(said(limited)) == 1
+    within = "partition:by=vc,inner=easy(run_times=limit)"
+    for policy in (limited, within):
+        assert said(policy, time_limit_s=[20.0, 20.0, 20.0]) == ()
+        assert len(said(policy, time_limit_s=[20.0, float("nan"), 20.0])) == 1
+        assert len(said(policy)) == 1
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from trainyard.traces.sources import load_trace
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the general simulator make all runs, expected without a queue."""
     monkeypatch.setenv(SETTING, "kernel")
-    monkeypatch.setattr(estimate, "mean_waiting", lambda trace, gpus: 0.0)
+    monkeypatch.setattr(estimate, "mean_waiting", lambda trace, cluster: 0.0)
 
 
 def ran(policy: str | Spec, jobs: int, cpu_s: float, engine: str = "kernel") -> StoredResult:
@@ -198,9 +198,16 @@ def test_waiting_jobs_follow_from_the_gpu_time_requested() -> None:
     trace = Trace.of(pd.DataFrame(rows | {"submit_time_s": submit_s}))
     # Started by 0, 10, 20, 30 and 40 s: 2, 2, 4, 4 and 6 jobs.
     waiting = [0, 0, 0, 1, 0, 1, 2, 3, 2, 3]
-    assert estimate.mean_waiting(trace, 1) == pytest.approx(sum(waiting) / 10)
-    assert estimate.mean_waiting(trace, 2) == 0.0
-    assert estimate.mean_waiting(trace, 0) == estimate.mean_waiting(trace, 1)
+    one, two = (Cluster((NodeGroup(nodes, 1, "v100"),)) for nodes in (1, 2))
+    assert estimate.mean_waiting(trace, one) == pytest.approx(sum(waiting) / 10)
+    assert estimate.mean_waiting(trace, two) == 0.0
+    # Jobs of 8 GPUs can never run here, and the others do not wait for them.
+    mixed = trace.frame.assign(num_gpus=[8, 1] * 5)
+    assert estimate.mean_waiting(Trace.of(mixed), one) == 0.0
+    # The same on cores, for jobs and nodes without GPUs.
+    cores = Trace.of(trace.frame.assign(num_gpus=0, cpus=2.0))
+    node = Cluster((NodeGroup(1, 0, "", cpus=2.0),))
+    assert estimate.mean_waiting(cores, node) == pytest.approx(sum(waiting) / 10)
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def _strip_label(height: int, title: str) -> Trace:
     place = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 2, "yref": "paper"}
     domain = _domain(_STRIP_PX, height)
     font = {"size": 13, "color": NEUTRAL}
-    text = f"{literal(title)[:20]}, whole run" if title else "whole run"
+    text = f"{literal(title[:20])}, whole run" if title else "whole run"
     return {"text": text, "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
 
 

@@ -147,7 +147,7 @@ class Waiting:
     @property
     def strip_title(self) -> str:
         """Label of the strip, which shows the whole run of the first policy."""
-        return f"{literal(next(iter(self.window)))[:20]}, whole run"
+        return f"{literal(next(iter(self.window))[:20])}, whole run"
 
 
 def machines(
