@@ -191,6 +191,24 @@ def test_preemption_on_several_types_leaves_the_same_record(
 
 
 @pytest.mark.usefixtures("fast_engine")
+def test_half_a_microsecond_is_rounded_alike() -> None:
+    """On 256 GPUs the second job crosses 3,250 GPU-seconds after 12.6953125 s, half a microsecond.
+    It begins at 1.1 s, so the third takes its GPUs at 13.795312 s.
+    """
+    rows = ((0.0, 1, 1.0), (1.1, 256, 100.0), (3.7, 256, 5.0))
+    trace = trace_of(
+        [
+            {"submit_time_s": submit_s, "num_gpus": gpus, "duration_s": run_s}
+            for submit_s, gpus, run_s in rows
+        ]
+    )
+    cluster = Cluster((NodeGroup(32, 8, "new"),), KINDS)
+    fast, kernel = both(trace, cluster, Spec("las"), Conditions())
+    assert fast is not None
+    check(fast, kernel)
+
+
+@pytest.mark.usefixtures("fast_engine")
 @pytest.mark.parametrize("inner", ["fifo", "easy", "srtf", "las"])
 @pytest.mark.parametrize("by", ["vc", ""])
 def test_virtual_clusters_leave_the_same_record(inner: str, by: str) -> None:

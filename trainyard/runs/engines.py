@@ -160,8 +160,8 @@ def _start_compiler() -> bool:
         return False
     # The process is not watched: later runs load the code that it leaves on disk. A session of its
     # own lets it outlive the command that started it.
-    _COMPILERS.append(
-        subprocess.Popen(
+    try:
+        compiler = subprocess.Popen(
             [sys.executable, "-m", __name__],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.DEVNULL,
@@ -169,7 +169,9 @@ def _start_compiler() -> bool:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-    )
+    except OSError:  # no more processes are allowed; the next claim, in half an hour, tries again
+        return False
+    _COMPILERS.append(compiler)
     return True
 
 

@@ -131,8 +131,10 @@ def confirm_starts(order: Order, jobs: JobArrays, run: Run, now_s: float) -> Non
         if job < 0 or order.stint[job] < 0 or own.queue[job] == own.queues:
             continue
         queue, executed_s = own.queue[job], service_s(order, jobs, run, job, now_s)
-        left_s = own.limit_s[own.queues * jobs.kind[job] + queue] - executed_s
-        if own.cross_s[queue * len(order.left) + job] < nearest_instant(now_s + left_s):
+        limit_s = own.limit_s[own.queues * jobs.kind[job] + queue]
+        # The order of the additions decides how halves of a microsecond are rounded.
+        at_s = nearest_instant(now_s + limit_s - executed_s)
+        if own.cross_s[queue * len(order.left) + job] < at_s:
             drop_crossings(own, job, len(order.left))
             expect_crossings(order, jobs, job, executed_s, now_s)
         else:

@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -223,11 +224,12 @@ def _bases() -> Iterator[Path]:
     """Yield the possible cache folders: NUMBA_CACHE_DIR, the user's, then the package's."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
-        yield Path(chosen)
-    if sys.platform == "win32":
-        yield Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "trainyard"
-    else:
-        yield Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainyard"
+        yield Path(chosen).absolute()
+    is_windows = sys.platform == "win32"
+    user = os.environ.get("LOCALAPPDATA" if is_windows else "XDG_CACHE_HOME")
+    with suppress(RuntimeError):  # a user without a home
+        home = Path(user) if user else Path.home() / ("AppData/Local" if is_windows else ".cache")
+        yield home.absolute() / "trainyard"
     yield Path(__file__).parent / "__pycache__"
 
 
