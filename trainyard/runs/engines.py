@@ -200,6 +200,4 @@ def _run_rules(loop: str) -> None:
 
 
 if __name__ == "__main__":
-    # Level 1 compiles the longest loop in half the time, and the loops are as fast.
-    os.environ.setdefault("NUMBA_OPT", "1")
     raise SystemExit(warm() or 0)

@@ -48,6 +48,8 @@ _OPTIMIZATION: Final = 1
 _FOLDER: Final = "trainyard-fast-"
 _USED: Final = "used"
 _BEGUN: Final = "begun"
+_FAILED: Final = "failed"
+"""Files of a cache folder: its last use, a compiler at work, and why the last one failed."""
 _PATIENCE_S: Final = 1800.0
 _UNUSED_S: Final = 30 * 86_400.0
 """Seconds without use after which the machine code of another version is deleted."""
@@ -137,9 +139,13 @@ def warm(name: str, exercise: Callable[[], None]) -> bool:
     try:
         exercise()
         (folder / name).touch()
+        (folder / _FAILED).unlink(missing_ok=True)
     # any compiler error: the general engine makes the runs
     except Exception as error:
-        _fail(f"numba could not compile it ({type(error).__name__}: {error})")
+        fault = f"numba could not compile it ({type(error).__name__}: {error})"
+        _fail(fault)
+        with suppress(OSError):  # only the other processes miss the reason
+            (folder / _FAILED).write_text(fault, encoding="utf-8")
     for old in folder.parent.glob(f"{_FOLDER}*"):
         if old != folder and not _is_recent(old / _USED, _UNUSED_S):
             shutil.rmtree(old, ignore_errors=True)
@@ -151,6 +157,8 @@ def why_not() -> str:
     folder = _folder()
     if folder is None:
         return _State.fault
+    with suppress(OSError):  # no compiler has failed
+        return (folder / _FAILED).read_text(encoding="utf-8")
     if _is_recent(folder / _BEGUN, _PATIENCE_S):
         return "another process is compiling it"
     return (

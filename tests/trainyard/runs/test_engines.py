@@ -199,6 +199,25 @@ def test_a_worker_has_it_compiled_by_another_process_once(
     assert compilers == [COMPILER] * 2
 
 
+def test_other_processes_name_the_error_of_a_compiler_that_failed(
+    compilers: list[list[str]], anew: pytest.MonkeyPatch
+) -> None:
+    def fail(loop: str) -> None:
+        raise ValueError(f"no such type in {loop}")
+
+    assert "another process is compiling it" in engines.load()
+    anew.setattr(engines, "_run_rules", fail)
+    reason = "numba could not compile it (ValueError: no such type in run_queue)"
+    assert reason in engines.warm(["run_queue"])
+    compiled.forget()
+    assert reason in engines.load()
+    anew.setattr(engines, "_run_rules", lambda loop: None)
+    assert engines.warm(["run_queue"]) == ""
+    compiled.forget()
+    assert reason not in compiled.why_not()
+    assert compilers == [COMPILER]
+
+
 def test_a_loop_is_ready_before_the_others(
     compilers: list[list[str]], anew: pytest.MonkeyPatch
 ) -> None:
