@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 from trainyard.runs.batch import RunBatch
@@ -31,7 +32,7 @@ class _SharedBatch(Generic[B]):
     batch: B
     started: bool = False
     stopped: bool = False
-    looked_s: float = 0.0
+    looked_s: float = -inf  # the clock may have begun at any time before
 
     @property
     def going(self) -> bool:
@@ -76,7 +77,7 @@ class SharedBatches(Generic[K, B]):
         entry = self._entry(key, make)
         old = time.monotonic() - entry.looked_s > _LOOK_AGAIN_S
         if not entry.started and entry.batch.state != "done" and old:
-            batch = make() if entry.looked_s else entry.batch
+            batch = entry.batch if entry.looked_s == -inf else make()
             if look_up:
                 batch.recall()
             with self._lock:
