@@ -27,8 +27,8 @@ AREA: Final = 0.14
 """Opacity of the area between these two."""
 BAND: Final = 0.22
 """Opacity of the band between the mean and the maximum of a line."""
-_FINER: Final = 3
-"""Points of a line per bin."""
+_FINER: Final = 2
+"""Points of a line per bin: a bin is 8 pixels wide."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Look:
 
 
 def smooth(values: Floats) -> Floats:
-    """Return a monotone cubic curve through equally spaced values, three points per step.
+    """Return a monotone cubic curve through equally spaced values, two points per step.
 
     Fewer than two values are returned unchanged.
 
