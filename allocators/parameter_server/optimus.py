@@ -97,6 +97,10 @@ class Optimus(Allocator):
     )
     _staff: Staff = field(init=False, repr=False)
     _jobs: int = field(init=False, repr=False, default=0)
+    _total: Amount = field(init=False, repr=False, default=(0.0, 0.0, 0.0))
+    _larger: dict[JobId, dict[Size, list[tuple[Size, float, float, Amount]]]] = field(
+        init=False, repr=False, default_factory=dict
+    )
     _resizes: bool = field(init=False, repr=False, default=False)
 
     needs = Needs(RUN_TIME_NEEDS, frozenset({"servers", "scaling"}))
@@ -159,6 +163,8 @@ class Optimus(Allocator):
     def allocate(self, view: View, /) -> Plan:
         """Choose the sizes of all jobs and place them: shrinking, growing, then starting jobs."""
         self._staff.forget(view.delta.finished)
+        for job in view.delta.finished:
+            self._larger.pop(job, None)
         self._jobs += len(view.delta.arrived)
         jobs = view.active.ids.tolist()
         if not jobs:
@@ -260,30 +266,46 @@ class Optimus(Allocator):
         job, size = now
         if not view.one("preemptible", job) and job in view.grants:
             return
-        most = self._staff.size_range(view, job)[1]
-        rate, request = self._staff.rate(job, size), view.demand(job)
-        before_s, had = (
-            remaining / rate if rate > 0 else inf,
-            _amount(self._staff.demand(request, size)),
-        )
-        best: NextReplica | None = None
-        for more in (Size(size.workers + 1, size.servers), Size(size.workers, size.servers + 1)):
-            if (
-                more.workers > most.workers
-                or more.servers > most.servers
-                or (faster := self._staff.rate(job, more)) <= 0
+        rate = self._staff.rate(job, size)
+        before_s = remaining / rate if rate > 0 else inf
+        steps_by_gain = [
+            NextReplica(
+                (remaining / faster - before_s) / share if share else -inf, job, larger, takes
+            )
+            for larger, faster, share, takes in self._larger_sizes(view, job, size, total)
+        ]
+        if steps_by_gain:
+            heappush(steps, min(steps_by_gain))
+
+    def _larger_sizes(
+        self, view: View, job: JobId, size: Size, total: Amount
+    ) -> list[tuple[Size, float, float, Amount]]:
+        """Return the sizes with one more worker or server at which a job runs; cached.
+
+        Each with its rate, and the further resources as dominant share of the cluster and as
+        amounts.
+        """
+        if total != self._total:
+            self._total = total
+            self._larger.clear()
+        known = self._larger.setdefault(job, {})
+        if size not in known:
+            most, request = self._staff.size_range(view, job)[1], view.demand(job)
+            had = _amount(self._staff.demand(request, size))
+            known[size] = []
+            for larger in (
+                Size(size.workers + 1, size.servers),
+                Size(size.workers, size.servers + 1),
             ):
-                continue
-            takes = _subtract(_amount(self._staff.demand(request, more)), had)
-            share = max(
-                part / whole if whole else 0.0 for part, whole in zip(takes, total, strict=True)
-            )
-            step = NextReplica(
-                (remaining / faster - before_s) / share if share else -inf, job, more, takes
-            )
-            best = step if best is None or step < best else best
-        if best is not None:
-            heappush(steps, best)
+                if larger.workers > most.workers or larger.servers > most.servers:
+                    continue
+                rate = self._staff.rate(job, larger)
+                if rate > 0:
+                    takes = _subtract(_amount(self._staff.demand(request, larger)), had)
+                    pairs = zip(takes, total, strict=True)
+                    share = max(part / whole if whole else 0.0 for part, whole in pairs)
+                    known[size].append((larger, rate, share, takes))
+        return known[size]
 
     def _acceptable_demands(self, view: View, job: JobId, size: Size) -> tuple[Demand, ...]:
         """Return the demands that a job accepts: the chosen and the least size."""

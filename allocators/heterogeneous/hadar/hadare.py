@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, nan
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -49,18 +49,23 @@ can hold.
 class Speeds:
     """Estimated work per second of copies on one node, for all jobs of a round.
 
+    A job's estimates stay the same, so they are kept for later rounds.
+
     Parameters
     ----------
-    view, jobs : View, FreeJobs
-        The instant.
     sites : Sites
         Nodes that demands may use.
     """
 
-    def __init__(self, view: View, jobs: FreeJobs, sites: Sites) -> None:
-        self._view, self._jobs, self._types = view, jobs, len(view.cluster.types)
+    def __init__(self, sites: Sites) -> None:
+        self.sites = sites
+        self._by_id: dict[tuple[int, int], tuple[Floats, Ints]] = {}
         self._cache: dict[tuple[int, int], tuple[Floats, Ints]] = {}
-        self._sites = sites
+
+    def begin_round(self, view: View, jobs: FreeJobs) -> None:
+        """Set the instant and the jobs of a round."""
+        self._view, self._jobs, self._types = view, jobs, len(view.cluster.types)
+        self._cache.clear()
         self.demands = [view.demand(job) for job in jobs.ids.tolist()]
 
     def speeds_on(self, kind: int, gpus: int) -> tuple[Floats, Ints]:
@@ -70,21 +75,30 @@ class Speeds:
         """
         speeds_and_sizes = self._cache.get((kind, gpus))
         if speeds_and_sizes is None:
-            jobs = self._jobs
-            speeds, sizes = np.zeros(len(jobs.ids)), np.zeros(len(jobs.ids), np.int64)
-            for gang in np.unique(jobs.gangs).tolist():
-                rows = np.flatnonzero(jobs.gangs == gang)
-                tried = [gang] if gang <= gpus else list(range(gpus, 0, -1))
-                rates = self._view.estimates.rates(
-                    jobs.ids[rows], [shape(self._types, {kind: size}, 1) for size in tried]
-                )
-                first = (rates > 0).argmax(axis=1)
-                speeds[rows], sizes[rows] = (
-                    rates[np.arange(len(rows)), first],
-                    np.array(tried)[first],
-                )
-            speeds_and_sizes = self._cache[kind, gpus] = speeds, sizes
+            ids = self._jobs.ids
+            speeds, sizes = self._by_id.get((kind, gpus), (np.zeros(0), np.zeros(0, np.int64)))
+            missing = max(int(ids.max(initial=-1)) + 1 - len(speeds), 0)
+            if missing:
+                speeds = np.append(speeds, np.full(missing, nan))
+                sizes = np.append(sizes, np.zeros(missing, np.int64))
+                self._by_id[kind, gpus] = speeds, sizes
+            unknown = np.isnan(speeds[ids])
+            if unknown.any():
+                self._estimate(kind, gpus, np.flatnonzero(unknown))
+            speeds_and_sizes = self._cache[kind, gpus] = speeds[ids], sizes[ids]
         return speeds_and_sizes
+
+    def _estimate(self, kind: int, gpus: int, rows: Ints) -> None:
+        """Store speed and size of the copies of some jobs of the round, by their index in it."""
+        jobs, (speeds, sizes) = self._jobs, self._by_id[kind, gpus]
+        for gang in np.unique(jobs.gangs[rows]).tolist():
+            ids = jobs.ids[rows[jobs.gangs[rows] == gang]]
+            tried = [gang] if gang <= gpus else list(range(gpus, 0, -1))
+            rates = self._view.estimates.rates(
+                ids, [shape(self._types, {kind: size}, 1) for size in tried]
+            )
+            first = (rates > 0).argmax(axis=1)
+            speeds[ids], sizes[ids] = rates[np.arange(len(ids)), first], np.array(tried)[first]
 
     def are_wide(self) -> list[bool]:
         """Return, for each job, whether no node could hold a copy even when empty."""
@@ -94,8 +108,8 @@ class Speeds:
             most = verdicts.get(demand.key)
             if most is None:
                 most = [
-                    (kind, self._sites.max_replicas(self._view, demand, kind))
-                    for kind in self._sites.nodes(self._view, demand)
+                    (kind, self.sites.max_replicas(self._view, demand, kind))
+                    for kind in self.sites.nodes(self._view, demand)
                 ]
                 verdicts[demand.key] = most
             flags.append(
@@ -171,8 +185,8 @@ class Deal:
         The instant, and the work per second of complete gangs on each type.
     free : Free
         Free resources.
-    sites : Sites
-        Nodes that demands may use.
+    speeds : Speeds
+        Speeds of copies, and nodes that demands may use.
     rules : DealRules
         Ranks of the jobs and limits of forking.
 
@@ -184,10 +198,17 @@ class Deal:
     """
 
     def __init__(
-        self, view: View, jobs: FreeJobs, paces: Floats, free: Free, sites: Sites, rules: DealRules
+        self,
+        view: View,
+        jobs: FreeJobs,
+        paces: Floats,
+        free: Free,
+        speeds: Speeds,
+        rules: DealRules,
     ) -> None:
-        self._view, self._free, self._sites, self._fill = view, free, sites, rules.fill
-        self._speeds = Speeds(view, jobs, sites)
+        self._view, self._free, self._fill = view, free, rules.fill
+        self._speeds, self._sites = speeds, speeds.sites
+        speeds.begin_round(view, jobs)
         self._demands, self._ids = self._speeds.demands, jobs.ids.tolist()
         self._wide = np.array(self._speeds.are_wide(), bool)
         self._left, self._given = jobs.left, np.zeros(len(jobs.ids))
@@ -446,6 +467,7 @@ class HadarE(Allocator):
     )
     round_s: float = round_param()
     _rounds: RoundLoop = field(init=False, repr=False)
+    _speeds: Speeds = field(init=False, repr=False)
     _last_s: float = field(init=False, repr=False, default=-inf)
     _last_ranks: dict[JobId, int] = field(init=False, repr=False, default_factory=dict)
     _left_s: dict[JobId, float] = field(init=False, repr=False, default_factory=dict)
@@ -497,8 +519,9 @@ class HadarE(Allocator):
         return Needs(RUN_TIME_NEEDS, frozenset({"forks"} if self.max_copies != 1 else ()))
 
     def __post_init__(self) -> None:
-        """Create the rounds."""
+        """Create the rounds, and keep the speeds of copies for all of them."""
         self._rounds = RoundLoop(self.round_s)
+        self._speeds = Speeds(self._rounds.sites)
 
     def remarks(self) -> tuple[str, ...]:
         """Return notes on a changed round length, and if no job was ever forked."""
@@ -543,7 +566,7 @@ class HadarE(Allocator):
         ids, left_s = jobs.ids.tolist(), jobs.left / paces.max(axis=1)
         ranks = first_node_ranks(self.order, jobs, left_s, view.now_s)
         rules = DealRules(ranks, self.max_copies, self.fill)
-        dealt = Deal(view, jobs, paces, free.copy(), self._rounds.sites, rules).assign_copies()
+        dealt = Deal(view, jobs, paces, free.copy(), self._speeds, rules).assign_copies()
         held = {
             job: _copy_spots(grant) for job in ids if (grant := view.grants.get(job)) is not None
         }
