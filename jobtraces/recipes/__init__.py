@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,8 +29,9 @@ from jobtraces.recipes.sources import (
     TableSource,
     assign_tables,
     builtin_rows,
-    has_header,
+    header_misfit,
     join_rows,
+    misfit,
 )
 from jobtraces.sandbox import SandboxError, run_limited
 from sim.errors import TraceError
@@ -100,33 +100,6 @@ JSON_FORMATS: Final = frozenset(
 )
 
 
-def fits_sample(recipe: Recipe, sample: Sample) -> bool:
-    """Return whether the start of a file has every column or key a recipe requires.
-
-    A log without a header fits if its first lines have one of the recipe's layouts.
-    """
-    if recipe.items is not None:
-        # A first item longer than the sample shows only some of its keys.
-        paths = first_item_paths(sample.head, recipe.items) or sample.keys
-        return sample.kind == "json" and all(paths & {*names.split("|")} for names in recipe.paths)
-    if sample.kind != "text":
-        return False
-    if recipe.required or not recipe.lines:
-        has_columns = (
-            has_header(recipe, sample)
-            and (not recipe.fields or len(sample.cells) in recipe.fields)
-            and re.fullmatch(recipe.first_cell, sample.cells[0]) is not None
-        )
-        if has_columns:
-            return True
-    if not recipe.lines:
-        return False
-    try:
-        return bool(recipe.lines.layout(sample.head))
-    except TraceError:  # reported when the file is read
-        return True
-
-
 def lacks_header(name: str, sample: Sample) -> bool:
     """Return whether a file of this format, by name, has no header line.
 
@@ -134,7 +107,8 @@ def lacks_header(name: str, sample: Sample) -> bool:
     """
     recipe = next((recipe for recipe in shipped_recipes() if recipe.name == name), None)
     return recipe is not None and bool(
-        recipe.tables or (recipe.lines and not (recipe.required and has_header(recipe, sample)))
+        recipe.tables
+        or (recipe.lines and not (recipe.required and not header_misfit(recipe, sample)))
     )
 
 
@@ -148,7 +122,7 @@ def best_recipes(sample: Sample, recipes: Sequence[Recipe] = ()) -> list[Recipe]
 
     More than one: only the user can tell which format it is.
     """
-    fitting = [recipe for recipe in recipes or shipped_recipes() if fits_sample(recipe, sample)]
+    fitting = [recipe for recipe in recipes or shipped_recipes() if not misfit(recipe, sample)]
     max_weight = max((recipe.weight for recipe in fitting), default=0)
     return [recipe for recipe in fitting if recipe.weight == max_weight]
 
