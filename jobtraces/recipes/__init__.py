@@ -14,7 +14,7 @@ from zoneinfo import available_timezones
 import numpy as np
 import pandas as pd
 
-from jobtraces.readers.cells import DURATION_COLUMNS, UNIX_TIMES
+from jobtraces.readers.cells import DURATION_COLUMNS, OUTCOMES, UNIX_TIMES
 from jobtraces.readers.check import handle_unfinished
 from jobtraces.readers.content import Content, Sample
 from jobtraces.readers.draft import RUNNING, Draft, Format, Report
@@ -290,6 +290,35 @@ def user_format(text: str) -> Format:
     return Format(name, recipe.title, load_apart)
 
 
+def recognize_own(texts: Sequence[str], sample: Sample) -> tuple[list[str], list[int]]:
+    """Return why each of some user recipes does not fit a file, and the best log recipes.
+
+    A reason is "" if the recipe fits. The best are indexes of the most specific recipes of logs
+    with patterns of cells; [] if a shipped recipe is more specific. Patterns run in the sandbox.
+
+    Raises
+    ------
+    TraceError
+        If recognition takes too long.
+    """
+    try:
+        return run_limited(_recognize_here, tuple(texts), sample)
+    except SandboxError as error:
+        raise TraceError(
+            f"Recognition by your own recipe was stopped: {error}. Simplify the patterns under"
+            " [recognise] and [lines], or choose a format."
+        ) from error
+
+
+def _recognize_here(texts: Sequence[str], sample: Sample) -> tuple[list[str], list[int]]:
+    """Compare recipes with a file as `recognize_own` does, in this process."""
+    own = [parse_recipe(text, "the recipe") for text in texts]
+    logs = [recipe for recipe in own if recipe.lines and recipe.lines.cells]
+    best = best_recipes(sample, (*logs, *shipped_recipes())) if logs else []
+    indexes = [index for index, recipe in enumerate(own) if any(recipe is one for one in best)]
+    return [misfit(recipe, sample) for recipe in own], indexes
+
+
 def load_text(text: str, content: Content, options: ReadOptions) -> Draft:
     """Read a file by the TOML text of a recipe; see `load`."""
     return load(parse_recipe(text, "the recipe"), content, options)
@@ -306,6 +335,12 @@ def check_recipe(text: str, where: str) -> Recipe:
         If it is faulty.
     """
     recipe = parse_recipe(text, where)
+    for word, outcome in recipe.status.items():
+        if outcome not in OUTCOMES:
+            raise TraceError(
+                f"{where}: status.{word} = {outcome!r} is not an outcome. Use"
+                f" {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}."
+            )
     try:
         run_limited(_check_here, text, where)
     except (SandboxError, engine.RecipeError) as error:

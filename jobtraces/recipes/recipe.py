@@ -177,7 +177,8 @@ class Lines:
             pattern = self.cells.get(column, self.cells.get(OTHER_COLUMNS, ANYTHING))
             if len(row) >= len(columns) and not re.fullmatch(pattern, cell):
                 return f"line {number}, {column}: {cell[:60]!r} does not match {pattern[:60]}"
-        return f"line {number} has {len(row)} fields instead of {len(columns)}"
+        width = len(self.split_line(lines[number], ()))
+        return f"line {number} has {width} fields instead of {len(columns)}"
 
     def split_line(self, line: str, columns: Sequence[str]) -> list[str]:
         """Return the fields of a line; those beyond the columns are folded into the overflow.
@@ -189,9 +190,8 @@ class Lines:
         separators = [*self._separator.finditer(line)]
         first, surplus = columns.index(self.overflow), len(separators) + 1 - len(columns)
         del separators[first : first + max(surplus, 0)]
-        starts = [0, *(one.end() for one in separators)]
-        ends = [*(one.start() for one in separators), len(line)]
-        return [line[start:end] for start, end in zip(starts, ends, strict=True)]
+        bounds = [0, *(bound for one in separators for bound in one.span()), len(line)]
+        return [line[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
 
     @cached_property
     def _separator(self) -> re.Pattern[str]:

@@ -213,15 +213,16 @@ def header_misfit(recipe: Recipe, sample: Sample) -> str:
     It has all required columns, no forbidden ones and, for exact recipes, no others.
     """
     absent = ["|".join(names) for names in recipe.required if not sample.keys & {*names}]
-    known = {name for names in recipe.required for name in names}
-    surplus = sample.keys - known if recipe.exact else sample.keys & recipe.without
-    if not sample.delimiter:
-        return "the first line has a single field"
-    if absent:
-        return f"the first line lacks {', '.join(absent)}"
-    if surplus:
-        return f"the columns {', '.join(sorted(surplus)[:5])} exclude it"
-    return ""
+    required = {name for names in recipe.required for name in names}
+    surplus = sample.keys - required if recipe.exact else sample.keys & recipe.without
+    reasons = {
+        "the first line has a single field": not sample.delimiter,
+        f"the first line lacks {', '.join(absent)}": bool(absent),
+        f"the first line has {', '.join(sorted(surplus)[:5])}, which no such file has": bool(
+            surplus
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def misfit(recipe: Recipe, sample: Sample) -> str:
@@ -237,23 +238,24 @@ def misfit(recipe: Recipe, sample: Sample) -> str:
         paths = first_item_paths(sample.head, recipe.items) or sample.keys
         absent = sorted(names for names in recipe.paths if not paths & {*names.split("|")})
         return f"the first item of {recipe.items!r} lacks {', '.join(absent)}" if absent else ""
-    reason = ""
-    if recipe.required or not recipe.lines:
-        reason = header_misfit(recipe, sample)
-        if not reason and recipe.fields and len(sample.cells) not in recipe.fields:
-            allowed = " or ".join(map(str, sorted(recipe.fields)))
-            reason = f"the first line has {len(sample.cells)} fields instead of {allowed}"
-        elif not (reason or re.fullmatch(recipe.first_cell, sample.cells[0])):
-            reason = f"its first cell {sample.cells[0][:60]!r} does not match first_cell"
-        if not (reason and recipe.lines):
-            return reason
-    assert recipe.lines is not None
+    widths, first = recipe.fields, sample.cells[0]
+    reasons = {
+        header_misfit(recipe, sample): True,
+        f"the first line has {len(sample.cells)} fields instead of"
+        f" {' or '.join(map(str, sorted(widths)))}": widths and len(sample.cells) not in widths,
+        f"its first cell {first[:60]!r} does not match first_cell": not re.fullmatch(
+            recipe.first_cell, first
+        ),
+    }
+    reason = next((reason for reason, applies in reasons.items() if reason and applies), "")
+    if recipe.lines is None or (recipe.required and not reason):
+        return reason
     try:
         if recipe.lines.layout(sample.head):
             return ""
     except TraceError:  # reported when the file is read
         return ""
-    return "; ".join(filter(None, (reason, recipe.lines.misfit(sample.head))))
+    return f"{reason}; " * bool(recipe.required) + recipe.lines.misfit(sample.head)
 
 
 def add_header(content: Content, table: SourceTable) -> Content:
