@@ -122,7 +122,11 @@ def best_recipes(sample: Sample, recipes: Sequence[Recipe] = ()) -> list[Recipe]
 
     More than one: only the user can tell which format it is.
     """
-    fitting = [recipe for recipe in recipes or shipped_recipes() if not misfit(recipe, sample)]
+    fitting = [
+        recipe
+        for recipe in recipes or shipped_recipes()
+        if not misfit(recipe, sample, names_line=False)
+    ]
     max_weight = max((recipe.weight for recipe in fitting), default=0)
     return [recipe for recipe in fitting if recipe.weight == max_weight]
 

@@ -116,7 +116,7 @@ class Lines:
         lines = self._lines(head)
         if not lines:
             return ()
-        rows = [self.split_line(line, ()) for line in lines.values()]
+        rows = [self._separator.split(line) for line in lines.values()]
         width, count = Counter(map(len, rows)).most_common(1)[0]
         usual = [row for row in rows if len(row) == width]
         trailing = int(all(row[-1] == "" for row in usual))
@@ -131,7 +131,9 @@ class Lines:
         for columns in sorted(foldable, key=len, reverse=True) if can_fold else ():
             is_closed = trailing and min(map(len, rows)) > len(columns)
             header = (*columns, "") if is_closed else columns
-            folded = [self.split_line(line, header) for line in lines.values()]
+            folded = [
+                self.split_line(line, header) for line in islice(lines.values(), FIRST_FITTING)
+            ]
             if self._fit(header, folded):
                 return header
         nearest = max((len(layout) for layout in self.layouts if len(layout) <= width), default=0)
