@@ -78,6 +78,8 @@ class Peek:
         Plain column name -> name as written in the file.
     fingerprint : str
         Equal for files with the same columns or keys, in any order; "" = no names.
+    sample : Sample
+        Text of the start.
     """
 
     fmt: str
@@ -88,6 +90,7 @@ class Peek:
     missing: tuple[str, ...]
     written: Mapping[str, str]
     fingerprint: str = ""
+    sample: Sample = Sample("text")  # noqa: RUF009 - it is immutable
 
 
 def detect(content: Content) -> Format | None:
@@ -254,6 +257,7 @@ def peek(
         missing(mapping),
         MappingProxyType(written),
         "" if no_header else fingerprint_of(content.sample, columns, _json_list_key(detected)),
+        content.sample,
     )
 
 

@@ -17,6 +17,8 @@ sys.path.insert(0, str(ROOT))
 
 from allocators import PACKAGES, REGISTRY, make  # noqa: E402 - the checkout, wherever it is started from
 from allocators.inner_policies import Composite  # noqa: E402
+from jobtraces.readers.cells import OUTCOMES  # noqa: E402
+from jobtraces.recipes import engine  # noqa: E402
 from sim import contract  # noqa: E402
 from sim.contract import Allocator, ParamInfo, Spec, parameters  # noqa: E402
 from sim.metrics.registry import METRICS  # noqa: E402
@@ -134,6 +136,21 @@ def metrics_table() -> str:
     return "\n".join(["| key | in the app | definition |", "|---|---|---|", *rows])
 
 
+def functions_table() -> str:
+    """Return the table of names that the expressions and outcomes of a recipe may use."""
+    names = sorted(filter(str.isidentifier, engine.FUNCTIONS))
+    nested = [name for name in names if name.startswith(("array_", "json_", "list_", "regexp_"))]
+    rows = {
+        "patterns, JSON, lists": nested,
+        "other functions": [name for name in names if name not in nested],
+        "with `OVER` (`let`, `columns`)": sorted(engine.WINDOWS),
+        "in `join.take`": sorted(engine.AGGREGATES),
+        "outcomes of `[status]`": OUTCOMES,
+    }
+    lines = [f"| {use} | `{' '.join(names)}` |" for use, names in rows.items()]
+    return "\n".join(["| use | names |", "|---|---|", *lines])
+
+
 def pages() -> dict[Path, str]:
     """Return the text of each page that is generated in full or in part."""
     reference = ROOT / "docs" / "reference"
@@ -141,6 +158,7 @@ def pages() -> dict[Path, str]:
         reference / "contract.md": contract_page(),
         reference / "policies.md": policies_page(),
         reference / "glossary.md": glossary.markdown(),
+        reference / "recipes.md": _with_table(reference / "recipes.md", functions_table()),
         reference / "metrics.md": _with_table(reference / "metrics.md", metrics_table()),
         ROOT / "README.md": _with_table(ROOT / "README.md", policies_table()),
     }

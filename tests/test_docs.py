@@ -30,6 +30,8 @@ from typing import NamedTuple
 import pytest
 
 from jobtraces import FORMATS
+from jobtraces.readers.cells import OUTCOMES
+from jobtraces.recipes import engine
 from sim import contract
 from sim.engine.faults import Faults
 from sim.overheads import Overheads
@@ -305,6 +307,15 @@ def test_pages_made_from_the_code_are_up_to_date() -> None:
 def test_reference_names_all_columns_and_formats() -> None:
     assert set(COLUMNS) - named_in("reference/native-schema.md") == set()
     assert FORMATS.keys() - named_in("how-to/import-a-trace.md") == set()
+
+
+def test_reference_names_every_function_and_outcome_of_recipes() -> None:
+    internal = {"wall", "zone"}
+    functions = {name for name in engine.FUNCTIONS | engine.macro_names() if name.isidentifier()}
+    page = (ROOT / "docs" / "reference" / "recipes.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", page))))
+    named = functions - internal | {engine.ANSWER, engine.HEADER, engine.GIVEN, *OUTCOMES}
+    assert named - words == set()
 
 
 def test_reference_names_every_argument_of_the_command_line(

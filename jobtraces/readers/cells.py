@@ -43,6 +43,7 @@ def words_by_form(table: str) -> Mapping[str, tuple[str, int]]:
     return by_form
 
 
+OUTCOMES: Final = tuple(load_words()["outcomes"])
 MISSING: Final = frozenset(
     {"", "none", "unknown", "nan", "nat", "null", "na", "n/a", "\\n", "none assigned", "invalid"}
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import codecs
 import csv
-import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
@@ -46,7 +45,7 @@ class Rows:
     content : Content
         Text of the table.
     separator : str
-        Separator of cells: one character or, if `pattern`, a regular expression.
+        Separator of cells: one character or, with `split_line`, a regular expression.
     header : sequence of str
         Unique name of each column.
     wanted : collection of str or None
@@ -57,12 +56,12 @@ class Rows:
         Whether the first row is a header.
     records : bool
         For a log: quotes are plain text, and rows with too few fields are dropped, not filled.
-    pattern : bool
-        Whether the separator is a regular expression; surplus fields are then ignored.
+    split_line : callable or None
+        Returns the fields of a line, for a separator that is a regular expression.
     overflow : str
         The column whose cells may contain the separator.
     comment : str
-        Prefix of lines to skip; only with a pattern.
+        Prefix of lines to skip; only with `split_line`.
     as_written : bool
         Whether decimal commas are kept; otherwise they become points in files with semicolons.
     """
@@ -74,7 +73,7 @@ class Rows:
     options: ReadOptions
     headed: bool = True
     records: bool = False
-    pattern: bool = False
+    split_line: Callable[[str], list[str]] | None = None
     overflow: str = ""
     comment: str = ""
     as_written: bool = False
@@ -109,7 +108,7 @@ class Rows:
             If a cell is too long, or the table cannot be read.
         """
         try:
-            yield from self._split_lines() if self.pattern else self._parse_rows()
+            yield from self._split_lines(self.split_line) if self.split_line else self._parse_rows()
         except pa.ArrowInvalid as error:
             fault = str(error).splitlines()[0][:120]
             raise TraceError(
@@ -219,16 +218,11 @@ class Rows:
             return text.rstrip("\r\n").split(self.separator)
         return next(csv.reader(text.splitlines(keepends=True), delimiter=self.separator))
 
-    def _split_lines(self) -> Iterator[pa.RecordBatch]:
+    def _split_lines(self, split_line: Callable[[str], list[str]]) -> Iterator[pa.RecordBatch]:
         """Yield batches of lines split by a regular expression, without blanks and comments."""
-        separator = re.compile(self.separator)
         with self.content.stream("\r\n \t", newline=None) as stream:
             lines = (line.strip() for line in stream if not line.startswith(self.comment or "\n"))
-            cells = (
-                separator.split(line, len(self.header))[: len(self.header)]
-                for line in lines
-                if line
-            )
+            cells = (split_line(line)[: len(self.header)] for line in lines if line)
             yield from self._fit_rows(self._count_rows(cells))
 
     def _count_rows(self, rows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from zoneinfo import available_timezones
 import numpy as np
 import pandas as pd
 
-from jobtraces.readers.cells import DURATION_COLUMNS, UNIX_TIMES
+from jobtraces.readers.cells import DURATION_COLUMNS, OUTCOMES, UNIX_TIMES
 from jobtraces.readers.check import handle_unfinished
 from jobtraces.readers.content import Content, Sample
 from jobtraces.readers.draft import RUNNING, Draft, Format, Report
@@ -30,8 +29,9 @@ from jobtraces.recipes.sources import (
     TableSource,
     assign_tables,
     builtin_rows,
-    has_header,
+    header_misfit,
     join_rows,
+    misfit,
 )
 from jobtraces.sandbox import SandboxError, run_limited
 from sim.errors import TraceError
@@ -100,33 +100,6 @@ JSON_FORMATS: Final = frozenset(
 )
 
 
-def fits_sample(recipe: Recipe, sample: Sample) -> bool:
-    """Return whether the start of a file has every column or key a recipe requires.
-
-    A log without a header fits if its first lines have one of the recipe's layouts.
-    """
-    if recipe.items is not None:
-        # A first item longer than the sample shows only some of its keys.
-        paths = first_item_paths(sample.head, recipe.items) or sample.keys
-        return sample.kind == "json" and all(paths & {*names.split("|")} for names in recipe.paths)
-    if sample.kind != "text":
-        return False
-    if recipe.required or not recipe.lines:
-        has_columns = (
-            has_header(recipe, sample)
-            and (not recipe.fields or len(sample.cells) in recipe.fields)
-            and re.fullmatch(recipe.first_cell, sample.cells[0]) is not None
-        )
-        if has_columns:
-            return True
-    if not recipe.lines:
-        return False
-    try:
-        return bool(recipe.lines.layout(sample.head))
-    except TraceError:  # reported when the file is read
-        return True
-
-
 def lacks_header(name: str, sample: Sample) -> bool:
     """Return whether a file of this format, by name, has no header line.
 
@@ -134,7 +107,8 @@ def lacks_header(name: str, sample: Sample) -> bool:
     """
     recipe = next((recipe for recipe in shipped_recipes() if recipe.name == name), None)
     return recipe is not None and bool(
-        recipe.tables or (recipe.lines and not (recipe.required and has_header(recipe, sample)))
+        recipe.tables
+        or (recipe.lines and not (recipe.required and not header_misfit(recipe, sample)))
     )
 
 
@@ -148,7 +122,11 @@ def best_recipes(sample: Sample, recipes: Sequence[Recipe] = ()) -> list[Recipe]
 
     More than one: only the user can tell which format it is.
     """
-    fitting = [recipe for recipe in recipes or shipped_recipes() if fits_sample(recipe, sample)]
+    fitting = [
+        recipe
+        for recipe in recipes or shipped_recipes()
+        if not misfit(recipe, sample, names_line=False)
+    ]
     max_weight = max((recipe.weight for recipe in fitting), default=0)
     return [recipe for recipe in fitting if recipe.weight == max_weight]
 
@@ -316,6 +294,35 @@ def user_format(text: str) -> Format:
     return Format(name, recipe.title, load_apart)
 
 
+def recognize_own(texts: Sequence[str], sample: Sample) -> tuple[list[str], list[int]]:
+    """Return why each of some user recipes does not fit a file, and the best log recipes.
+
+    A reason is "" if the recipe fits. The best are indexes of the most specific recipes of logs
+    with patterns of cells; [] if a shipped recipe is more specific. Patterns run in the sandbox.
+
+    Raises
+    ------
+    TraceError
+        If recognition takes too long.
+    """
+    try:
+        return run_limited(_recognize_here, tuple(texts), sample)
+    except SandboxError as error:
+        raise TraceError(
+            f"Recognition by your own recipe was stopped: {error}. Simplify the patterns under"
+            " [recognise] and [lines], or choose a format."
+        ) from error
+
+
+def _recognize_here(texts: Sequence[str], sample: Sample) -> tuple[list[str], list[int]]:
+    """Compare recipes with a file as `recognize_own` does, in this process."""
+    own = [parse_recipe(text, "the recipe") for text in texts]
+    logs = [recipe for recipe in own if recipe.lines and recipe.lines.cells]
+    best = best_recipes(sample, (*logs, *shipped_recipes())) if logs else []
+    indexes = [index for index, recipe in enumerate(own) if any(recipe is one for one in best)]
+    return [misfit(recipe, sample) for recipe in own], indexes
+
+
 def load_text(text: str, content: Content, options: ReadOptions) -> Draft:
     """Read a file by the TOML text of a recipe; see `load`."""
     return load(parse_recipe(text, "the recipe"), content, options)
@@ -332,6 +339,12 @@ def check_recipe(text: str, where: str) -> Recipe:
         If it is faulty.
     """
     recipe = parse_recipe(text, where)
+    for word, outcome in recipe.status.items():
+        if outcome not in OUTCOMES:
+            raise TraceError(
+                f"{where}: status.{word} = {outcome!r} is not an outcome. Use"
+                f" {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}."
+            )
     try:
         run_limited(_check_here, text, where)
     except (SandboxError, engine.RecipeError) as error:

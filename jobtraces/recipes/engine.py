@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -169,8 +170,13 @@ def _check_call(node: Mapping[str, Any], kind: str, allowed: Collection[str], wh
         return
     name = node["function_name"].lower()
     if name not in allowed or node.get("schema") or node.get("catalog"):
-        hint = did_you_mean(name, sorted(allowed))
-        raise TraceError(f"{where}: the function {name} is not allowed. {hint}".rstrip())
+        nearest = ", ".join(
+            get_close_matches(name, filter(str.isidentifier, sorted(allowed)), 3, 0)
+        )
+        raise TraceError(
+            f"{where}: the function {name} is not allowed. Nearest: {nearest};"
+            " docs/reference/recipes.md lists all."
+        )
 
 
 _CLAUSES: Final = ("where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")

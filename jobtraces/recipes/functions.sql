@@ -27,8 +27,8 @@ CREATE MACRO length_s(x) AS CASE
     + coalesce(try_cast(regexp_extract(x, '(?i)(\d+(?:\.\d+)?)\s*s', 1) AS DOUBLE), 0)
     + coalesce(try_cast(regexp_extract(x, '(?i)(\d+(?:\.\d+)?)\s*ms', 1) AS DOUBLE), 0) / 1000
   END;
--- The value of a key in "queue=gpu ctime=1772442000 Resource_List.ngpus=2".
-CREATE MACRO kv(x, k) AS nullif(regexp_extract(x, '(?:^|\s)' || k || '=(\S*)', 1), '');
+-- The value of a key in "queue=gpu ctime=1772442000 Resource_List.ngpus=2"; s separates the pairs.
+CREATE MACRO kv(x, k) AS nullif(regexp_extract(x, '(?:^|\s)' || k || '=(\S*)', 1), ''), (x, k, s) AS nullif(trim(substr(list_first(list_filter(list_transform(string_split(x, s), lambda p: trim(p)), lambda p: starts_with(p, k || '='))), length(k) + 2)), '');
 CREATE MACRO minutes(x) AS CASE WHEN num(x) < 4294967294 AND num(x) > 0 THEN num(x) * 60 END;
 -- Trackable resources of Slurm: the untyped total, else the sum of the types.
 CREATE MACRO tres(x, k) AS try_cast(regexp_extract(x, '(?:^|,)' || k || '=(\d+(?:\.\d+)?)', 1) AS DOUBLE);

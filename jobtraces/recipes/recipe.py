@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Final
 
@@ -77,7 +78,7 @@ class Lines:
     ----------
     split : str
         Separator of fields: one character or, if `pattern`, a regular expression; surplus fields
-        are then ignored.
+        are then ignored without `overflow`.
     pattern : bool
         Whether `split` is a regular expression.
     overflow : str
@@ -104,24 +105,37 @@ class Lines:
     def layout(self, head: str) -> tuple[str, ...]:
         """Return the column names of lines without a header; () if no layout fits.
 
-        A trailing separator adds one column "".
+        A trailing separator adds one column "". Surplus fields are folded into the overflow column
+        if no number of fields is usual, or if there is a single layout.
 
         Raises
         ------
         TraceError
             If lines fit a layout, but most have another number of fields.
         """
-        rows = self._rows(head)
-        if not rows:
+        lines = self._lines(head)
+        if not lines:
             return ()
-        width = Counter(map(len, rows)).most_common(1)[0][0]
+        rows = [self._separator.split(line) for line in lines.values()]
+        width, count = Counter(map(len, rows)).most_common(1)[0]
         usual = [row for row in rows if len(row) == width]
         trailing = int(all(row[-1] == "" for row in usual))
         fitting = [columns for columns in self.layouts if self._fit(columns, usual)]
         for columns in fitting:
             surplus = width - len(columns)
-            if surplus in (0, trailing) or (self.pattern and surplus > 0):
+            is_cut = self.pattern and surplus > 0 and self.overflow not in columns
+            if surplus in (0, trailing) or is_cut:
                 return columns if self.pattern else (*columns, *[""] * surplus)
+        foldable = [columns for columns in self.layouts if self.overflow in columns]
+        can_fold = len(self.layouts) == 1 or count * 2 <= len(rows)
+        for columns in sorted(foldable, key=len, reverse=True) if can_fold else ():
+            is_closed = trailing and min(map(len, rows)) > len(columns)
+            header = (*columns, "") if is_closed else columns
+            folded = [
+                self.split_line(line, header) for line in islice(lines.values(), FIRST_FITTING)
+            ]
+            if self._fit(header, folded):
+                return header
         nearest = max((len(layout) for layout in self.layouts if len(layout) <= width), default=0)
         if any(len(columns) == nearest for columns in fitting):
             raise TraceError(
@@ -143,15 +157,57 @@ class Lines:
                     values.setdefault(match[1], match[2])
         return values
 
-    def _rows(self, head: str) -> list[list[str]]:
-        """Return the fields of the first lines, without comments and blank lines."""
+    def misfit(self, head: str) -> str:
+        """Return why the first lines have no layout: the cell or line that fits least.
+
+        Compared with the layout that fits best.
+        """
+        lines = self._lines(head)
+        if not (lines and self.layouts):
+            return "[lines] lists no layouts" if lines else "the file has no line of data"
+        counts = {
+            columns: {
+                number: self._misfits(columns, self.split_line(line, columns))
+                for number, line in islice(lines.items(), FIRST_FITTING)
+            }
+            for columns in self.layouts
+        }
+        columns = min(self.layouts, key=lambda layout: sum(counts[layout].values()))
+        number = max(counts[columns], key=lambda line: counts[columns][line])
+        row = self.split_line(lines[number], columns)
+        for column, cell in zip(columns, row, strict=False):
+            pattern = self.cells.get(column, self.cells.get(OTHER_COLUMNS, ANYTHING))
+            if len(row) >= len(columns) and not re.fullmatch(pattern, cell):
+                return f"line {number}, {column}: {cell[:60]!r} does not match {pattern[:60]}"
+        width = len(self.split_line(lines[number], ()))
+        return f"line {number} has {width} fields instead of {len(columns)}"
+
+    def split_line(self, line: str, columns: Sequence[str]) -> list[str]:
+        """Return the fields of a line; those beyond the columns are folded into the overflow.
+
+        Surplus fields stay if no column may hold the separator.
+        """
+        if self.overflow not in columns:
+            return self._separator.split(line)
+        separators = [*self._separator.finditer(line)]
+        first, surplus = columns.index(self.overflow), len(separators) + 1 - len(columns)
+        del separators[first : first + max(surplus, 0)]
+        bounds = [0, *(bound for one in separators for bound in one.span()), len(line)]
+        return [line[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
+
+    @cached_property
+    def _separator(self) -> re.Pattern[str]:
+        """Compiled separator of fields."""
+        return re.compile(self.split if self.pattern else re.escape(self.split))
+
+    def _lines(self, head: str) -> dict[int, str]:
+        """Return line number -> line of the first lines, without comments and blank lines."""
         lines = (
-            line.strip() if self.pattern else line
-            for line in head.splitlines()
+            (number, line.strip() if self.pattern else line)
+            for number, line in enumerate(head.splitlines(), 1)
             if line.strip() and not (self.comment and line.startswith(self.comment))
         )
-        separator = re.compile(self.split if self.pattern else re.escape(self.split))
-        return [separator.split(line) for line in islice(lines, FIRST_ROWS)]
+        return dict(islice(lines, FIRST_ROWS))
 
     def _fit(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         """Return whether lines have a layout, by the patterns of its cells.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from jobtraces.readers.cells import DURATION_COLUMNS, MISSING, OFFSET
 from jobtraces.readers.content import Content, Sample, make_distinct, plain_name
 from jobtraces.readers.draft import Report
-from jobtraces.readers.items import read_items
+from jobtraces.readers.items import first_item_paths, read_items
 from jobtraces.readers.options import ReadOptions
 from jobtraces.readers.table import ROW as NUMBER
 from jobtraces.readers.table import (
@@ -178,7 +179,7 @@ def _open_rows(
     )
     if lines is None or sample.kind != "text" or is_plain_table:
         return table_rows(content, options, column_names)
-    is_headed = bool(recipe.required) and has_header(recipe, sample)
+    is_headed = bool(recipe.required) and not header_misfit(recipe, sample)
     if is_headed and sample.delimiter != lines.split:
         return table_rows(content, options, column_names)
     try:
@@ -188,7 +189,10 @@ def _open_rows(
     except TraceError as error:
         raise TraceError(f"{content.name}: {error}.") from error
     if not layout:
-        raise TraceError(f"{content.name}: this file is not {recipe.title}. Choose another format.")
+        raise TraceError(
+            f"{content.name}: this file is not {recipe.title}: {misfit(recipe, sample)}."
+            " Choose another format."
+        )
     return Rows(
         content,
         lines.split,
@@ -197,23 +201,63 @@ def _open_rows(
         options,
         headed=is_headed,
         records=True,
-        pattern=lines.pattern,
+        split_line=partial(lines.split_line, columns=layout) if lines.pattern else None,
         overflow=lines.overflow,
         comment=lines.comment,
     )
 
 
-def has_header(recipe: Recipe, sample: Sample) -> bool:
-    """Return whether the first line is a header that fits the recipe.
+def header_misfit(recipe: Recipe, sample: Sample) -> str:
+    """Return why the first line is not a header that fits the recipe; "" = it fits.
 
     It has all required columns, no forbidden ones and, for exact recipes, no others.
     """
-    return (
-        bool(sample.delimiter)
-        and not recipe.without & sample.keys
-        and all(sample.keys & set(names) for names in recipe.required)
-        and (not recipe.exact or len(sample.keys) == len(recipe.required))
-    )
+    absent = ["|".join(names) for names in recipe.required if not sample.keys & {*names}]
+    required = {name for names in recipe.required for name in names}
+    surplus = sample.keys - required if recipe.exact else sample.keys & recipe.without
+    reasons = {
+        "the first line has a single field": not sample.delimiter,
+        f"the first line lacks {', '.join(absent)}": bool(absent),
+        f"the first line has {', '.join(sorted(surplus)[:5])}, which no such file has": bool(
+            surplus
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+def misfit(recipe: Recipe, sample: Sample, *, names_line: bool = True) -> str:
+    """Return why the start of a file is not of the format of a recipe; "" = it fits.
+
+    A log without a header fits if its first lines have one of the recipe's layouts. Naming the line
+    that differs takes longer.
+    """
+    kind = "text" if recipe.items is None else "json"
+    if sample.kind != kind:
+        return f"it is {sample.kind} instead of {kind}"
+    if recipe.items is not None:
+        # A first item longer than the sample shows only some of its keys.
+        paths = first_item_paths(sample.head, recipe.items) or sample.keys
+        absent = sorted(names for names in recipe.paths if not paths & {*names.split("|")})
+        return f"the first item of {recipe.items!r} lacks {', '.join(absent)}" if absent else ""
+    widths, first = recipe.fields, sample.cells[0]
+    reasons = {
+        header_misfit(recipe, sample): True,
+        f"the first line has {len(sample.cells)} fields instead of"
+        f" {' or '.join(map(str, sorted(widths)))}": widths and len(sample.cells) not in widths,
+        f"its first cell {first[:60]!r} does not match first_cell": not re.fullmatch(
+            recipe.first_cell, first
+        ),
+    }
+    reason = next((reason for reason, applies in reasons.items() if reason and applies), "")
+    if recipe.lines is None or (recipe.required and not reason):
+        return reason
+    try:
+        if recipe.lines.layout(sample.head):
+            return ""
+    except TraceError:  # reported when the file is read
+        return ""
+    line_reason = recipe.lines.misfit(sample.head) if names_line else "no layout fits"
+    return f"{reason}; " * bool(recipe.required) + line_reason
 
 
 def add_header(content: Content, table: SourceTable) -> Content:

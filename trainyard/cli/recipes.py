@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import Final
 
 from jobtraces import ReadOptions, peek, read
-from jobtraces.readers.options import digest_of
-from jobtraces.recipes import USER_PREFIX, parse_recipe, shipped_recipes, shipped_text
+from jobtraces.readers.options import OpenQuestionError, digest_of
+from jobtraces.recipes import (
+    USER_PREFIX,
+    parse_recipe,
+    recognize_own,
+    shipped_recipes,
+    shipped_text,
+)
+from sim.errors import TraceError
 from trainyard.cli.errors import UsageError
 from trainyard.formatting import plural
 from trainyard.traces.own_recipes import (
@@ -87,14 +94,24 @@ def _try_recipe(place: str, *files: str) -> list[str]:
     own = check_own_recipe(recipe_text(place), place)
     given = {one: Path(one).expanduser() for one in files}
     source = given if len(given) > 1 else given[files[0]]
-    imported = read(source, fmt=own.fmt or None, options=ReadOptions(**own.choices))
-    fingerprint = peek(source).fingerprint
+    options = ReadOptions(**own.choices)
+    start = peek(source, options=options)
+    reason = recognize_own([own.text], start.sample)[0][0] if not own.fmt else ""
+    note = f"[recognise] does not fit: {reason}." if reason else ""
+    try:
+        imported = read(source, fmt=own.fmt or None, options=options)
+    except TraceError as error:
+        if not reason or reason in str(error) or isinstance(error, OpenQuestionError):
+            raise
+        raise TraceError(f"{error} {note}") from error
+    fingerprint = start.fingerprint
     return [
         f"{' + '.join(path.name for path in given.values())}: {plural(imported.read, 'row')} read,"
         f" {imported.used:,} used, {imported.dropped:,} left out"
         f"{f', {imported.merged:,} merged into others' if imported.merged else ''}",
         *(f"  {rows:,} {action}: {reason}" for action, reason, rows in imported.counts()),
         *(f"  {sentence}" for sentence in (*imported.warnings, *imported.guesses)),
+        *([f"  {note}"] if note else []),
         imported.trace.frame.head(SHOWN).to_string(index=False),
         *(
             [f'To apply the recipe to such files automatically, add: fingerprint = "{fingerprint}"']

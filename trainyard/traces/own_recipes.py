@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from jobtraces import FORMATS, Import, ReadOptions, peek
 from jobtraces.readers.plausible import DROP, KEEP, ROW_QUESTIONS, WINDOW
-from jobtraces.recipes import USER_PREFIX, check_recipe, parse_recipe
+from jobtraces.recipes import USER_PREFIX, check_recipe, parse_recipe, recognize_own
 from jobtraces.recipes.parsing import MAX_TEXT_CHARS
 from sim.errors import TraceError, TrainyardError
 from sim.params import did_you_mean
@@ -234,16 +234,17 @@ def check_own_recipe(text: str, where: str) -> OwnRecipe:
 
 
 def recipe_for_file(path: Path) -> OwnRecipe | None:
-    """Return the stored recipe with the fingerprint of a file, or None.
+    """Return the stored recipe with the fingerprint of a file or for its log lines, or None.
 
     Faulty recipes are skipped.
 
     Raises
     ------
     TrainyardError
-        If the file cannot be opened.
+        If the file cannot be opened, or several recipes fit a log equally.
     """
     by_fingerprint: dict[str, OwnRecipe] = {}
+    logs: list[OwnRecipe] = []
     for name, place in stored_recipes().items():
         try:
             recipe = parse_own_recipe(recipe_text(name), str(place))
@@ -251,7 +252,19 @@ def recipe_for_file(path: Path) -> OwnRecipe | None:
             continue  # 'recipes list' shows the error
         if recipe.fingerprint:
             by_fingerprint[recipe.fingerprint] = recipe
-    return by_fingerprint.get(peek(path).fingerprint) if by_fingerprint else None
+        if "[lines" in recipe.text and not recipe.fmt:
+            logs.append(recipe)
+    if not (by_fingerprint or logs):
+        return None
+    start = peek(path)
+    if start.fingerprint in by_fingerprint or not logs or start.fmt == "native":
+        return by_fingerprint.get(start.fingerprint)
+    _, indexes = recognize_own([log.text for log in logs], start.sample)
+    best = [logs[index] for index in indexes]
+    if len(best) > 1:
+        names = " and ".join(f"{USER_PREFIX}{recipe.name}" for recipe in best)
+        raise TraceError(f"{path.name}: {names} fit equally. Choose one with --recipe.")
+    return best[0] if best else None
 
 
 def write_recipe(recipe: OwnRecipe, place: str) -> Path:

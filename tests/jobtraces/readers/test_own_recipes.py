@@ -13,6 +13,7 @@ import pytest
 
 from jobtraces import ReadOptions, read, recipes
 from jobtraces import sandbox as apart
+from jobtraces.readers.content import sample_of
 from jobtraces.readers.options import digest_of
 from jobtraces.recipes import engine
 from jobtraces.recipes.engine import FUNCTIONS
@@ -22,6 +23,7 @@ from tests.jobtraces.readers.test_recipes import HOSTILE
 from tests.sim import work
 from trainyard.cli.main import main
 from trainyard.study.scenario import TraceSpec
+from trainyard.traces.own_recipes import recipe_for_file
 from trainyard.traces.sources import load_source
 
 OURS = """
@@ -184,6 +186,117 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1000
 
 
+LOG = """
+name = "lines"
+title = "Our log"
+[lines]
+split = " "
+overflow = "note"
+layouts = [["at", "id", "note", "cards", "seconds"]]
+[lines.cells]
+at = '\\d{4}-.*'
+cards = '\\d+'
+[columns]
+job_id = "id"
+submit_time_s = 'iso("at")'
+num_gpus = "num(cards)"
+duration_s = "num(seconds)"
+name = "note"
+"""
+LINES = b"""2026-03-02T09:00:00 a train a big model 2 3600
+2026-03-02T09:10:00 b eval 4 1200
+2026-03-02T09:20:00 c two  words 1 60
+"""
+TWO = LOG.replace('layouts = [["at",', 'layouts = [["at", "id", "cards", "seconds"], ["at",')
+
+
+@pytest.mark.usefixtures("in_place")
+@pytest.mark.parametrize(
+    "text", [LOG, TWO, LOG.replace('split = " "', "split = ' '\npattern = true")]
+)
+def test_surplus_fields_are_folded_before_fields_are_counted(text: str) -> None:
+    # 8, 5 and 7 fields: no number is usual.
+    frame = by(text, LINES)
+    assert frame["name"].tolist() == ["train a big model", "eval", "two  words"]
+    assert frame["num_gpus"].tolist() == [2, 4, 1]
+    assert frame["duration_s"].tolist() == [3600, 1200, 60]
+
+
+@pytest.mark.usefixtures("in_place")
+def test_an_unknown_number_of_fields_is_no_overflow_of_several_layouts() -> None:
+    data = LINES.splitlines()[0] + b"\n"
+    with pytest.raises(TraceError, match="not Our log: line 1 has 8 fields instead of 5"):
+        by(TWO, data * 3)
+
+
+JSON = OURS.replace("[recognise]", 'items = "jobs"\n[recognise]').replace(
+    'columns = ["job", "queued_at", "cards", "hours"]', 'paths = ["id", "meta.at|meta.queued"]'
+)
+HEADER = b"job,queued_at,cards,hours\n1,2026-03-02,2,1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "reason"),
+    [
+        (OURS, HEADER, ""),
+        (OURS, HEADER.replace(b"cards", b"gpus"), "the first line lacks cards"),
+        (OURS, b"job\n1\n", "the first line has a single field"),
+        (OURS, b"[{}]", "it is json instead of text"),
+        (
+            OURS.replace("[columns]", 'without = ["hours"]\n[columns]'),
+            HEADER,
+            "the first line has hours, which no such file has",
+        ),
+        (
+            OURS.replace("[columns]", "fields = [5, 6]\n[columns]"),
+            HEADER,
+            "the first line has 4 fields instead of 5 or 6",
+        ),
+        (
+            OURS.replace("[columns]", "first_cell = '\\d+'\n[columns]"),
+            HEADER,
+            "its first cell 'job' does not match first_cell",
+        ),
+        (JSON, HEADER, "it is text instead of json"),
+        (JSON, b'{"jobs": [{"id": 1}]}', "the first item of 'jobs' lacks meta.at|meta.queued"),
+        (LOG, LINES, ""),
+        (LOG, b"2026 a b 1 2\n" * 3, "line 1, at: '2026' does not match \\d{4}-.*"),
+        (LOG, LINES + b"2026 a b\n" * 4, "line 4 has 3 fields instead of 5"),
+    ],
+)
+def test_why_a_recipe_does_not_recognize_a_file(text: str, data: bytes, reason: str) -> None:
+    assert recipes.misfit(recipes.parse_recipe(text, "x"), sample_of(data.decode())) == reason
+
+
+def test_outcomes_are_checked() -> None:
+    with pytest.raises(TraceError, match=r"status.OK = 'fine' is not an outcome. Use completed, "):
+        recipes.check_recipe(OURS + "[status]\nok = 'fine'\n", "ours.toml")
+
+
+@pytest.mark.usefixtures("in_place")
+def test_a_log_recipe_of_the_folder_reads_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_STORE", str(tmp_path))
+    folder, log, table = tmp_path / "recipes", tmp_path / "jobs.log", tmp_path / "jobs.csv"
+    folder.mkdir()
+    (folder / "lines.toml").write_text(LOG, encoding="utf-8")
+    log.write_bytes(LINES)
+    table.write_bytes(DATA)
+    found = recipe_for_file(log)
+    assert found is not None
+    assert found.name == "lines"
+    assert recipe_for_file(table) is None
+    other = LOG.replace('"lines"', '"other"')
+    (folder / "other.toml").write_text(other, encoding="utf-8")
+    with pytest.raises(TraceError, match=r"mine/lines and mine/other fit equally. Choose one"):
+        recipe_for_file(log)
+    # Without patterns of cells a layout says nothing about a file.
+    free = other.partition("[lines.cells]")[0] + "[columns]" + other.partition("[columns]")[2]
+    (folder / "other.toml").write_text(free, encoding="utf-8")
+    assert recipe_for_file(log) == found
+
+
 @pytest.mark.slow
 # All of them are refused in `test_recipes`; these go the whole way through a process of their own.
 @pytest.mark.parametrize("expression", HOSTILE[::5], ids=[text[:40] for text in HOSTILE[::5]])
@@ -268,6 +381,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert pd.read_csv(out)["duration_s"].tolist() == [5400, 720]
     assert "no recipe 'rya'" in told("recipes", "show", "rya", code=2)
     assert "takes FILE and DATA" in told("recipes", "try", recipe, code=2)
+    recipe.write_text(OURS.replace("[columns]", 'without = ["job"]\n[columns]'), encoding="utf-8")
+    assert "[recognise] does not fit: the first line has job," in told(
+        "recipes", "try", recipe, data
+    )
+    expressions = ("job", "iso(queued_at)", "num(cards)", "num(hours) * 3600")
+    text = JSON
+    for expression in expressions:
+        text = text.replace(f'"{expression}"', "\"num(text(j, '$.x'))\"")
+    recipe.write_text(text, encoding="utf-8")
+    data.write_bytes(b'{"jobs": [{"id": 1}]}')
+    assert "[recognise] does not fit: the first item of 'jobs' lacks meta." in told(
+        "recipes", "try", recipe, data, code=2
+    )
+    recipe.write_text(OURS, encoding="utf-8")
+    data.write_bytes(DATA)
     assert "no such recipe" in told("convert", data, "--recipe", "rya", "--out", out, code=2)
     assert "Keep one of them" in told(
         "convert", data, "--recipe", recipe, "--format", "ray", "--out", out, code=2

@@ -90,6 +90,8 @@ ANSWERS: list[tuple[str, Any]] = [
     ("kv('a=1 Resource_List.ngpus=4', 'Resource_List.ngpus')", "4"),
     ("kv('a=1 aa=2', 'a')", "1"),
     ("kv('b=1', 'a')", None),
+    ("kv('x; ba=1; a=two words ;c=', 'a', ';')", "two words"),
+    ("kv('x;c=', 'c', ';')", None),
     ("without('1,234', ',')", "1234"),
     ("decimal_comma('2,5')", 2.5),
     ("iso('2026-03-02T09:00:00Z')", 1772442000),
@@ -303,6 +305,14 @@ def test_generated_expressions_touch_nothing(tmp_path: Path) -> None:
                 continue
     assert ran > 5
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_function_names_the_nearest() -> None:
+    with engine.open_sealed("UTC") as database, pytest.raises(TraceError) as caught:
+        checked(database, "nuum(a)")
+    told = str(caught.value)
+    assert told.startswith("mine, leave_out: the function nuum is not allowed. Nearest: num, ")
+    assert told.endswith("; docs/reference/recipes.md lists all.")
 
 
 def test_functions() -> None:
