@@ -215,14 +215,14 @@ def header_misfit(recipe: Recipe, sample: Sample) -> str:
     absent = ["|".join(names) for names in recipe.required if not sample.keys & {*names}]
     required = {name for names in recipe.required for name in names}
     surplus = sample.keys - required if recipe.exact else sample.keys & recipe.without
-    reasons = {
-        "the first line has a single field": not sample.delimiter,
-        f"the first line lacks {', '.join(absent)}": bool(absent),
-        f"the first line has {', '.join(sorted(surplus)[:5])}, which no such file has": bool(
-            surplus
-        ),
-    }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+    if not sample.delimiter:
+        return "the first line has a single field"
+    if absent:
+        return f"the first line lacks {', '.join(absent)}"
+    if surplus:
+        names = ", ".join(sorted(surplus)[:5])
+        return f"the first line has {names}, which no such file has"
+    return ""
 
 
 def misfit(recipe: Recipe, sample: Sample, *, names_line: bool = True) -> str:
@@ -240,15 +240,12 @@ def misfit(recipe: Recipe, sample: Sample, *, names_line: bool = True) -> str:
         absent = sorted(names for names in recipe.paths if not paths & {*names.split("|")})
         return f"the first item of {recipe.items!r} lacks {', '.join(absent)}" if absent else ""
     widths, first = recipe.fields, sample.cells[0]
-    reasons = {
-        header_misfit(recipe, sample): True,
-        f"the first line has {len(sample.cells)} fields instead of"
-        f" {' or '.join(map(str, sorted(widths)))}": widths and len(sample.cells) not in widths,
-        f"its first cell {first[:60]!r} does not match first_cell": not re.fullmatch(
-            recipe.first_cell, first
-        ),
-    }
-    reason = next((reason for reason, applies in reasons.items() if reason and applies), "")
+    reason = header_misfit(recipe, sample)
+    if not reason and widths and len(sample.cells) not in widths:
+        expected = " or ".join(map(str, sorted(widths)))
+        reason = f"the first line has {len(sample.cells)} fields instead of {expected}"
+    if not reason and not re.fullmatch(recipe.first_cell, first):
+        reason = f"its first cell {first[:60]!r} does not match first_cell"
     if recipe.lines is None or (recipe.required and not reason):
         return reason
     try:
@@ -256,8 +253,8 @@ def misfit(recipe: Recipe, sample: Sample, *, names_line: bool = True) -> str:
             return ""
     except TraceError:  # reported when the file is read
         return ""
-    line_reason = recipe.lines.misfit(sample.head) if names_line else "no layout fits"
-    return f"{reason}; " * bool(recipe.required) + line_reason
+    layout_reason = recipe.lines.misfit(sample.head)
+    return f"{reason}; {layout_reason}" if recipe.required else layout_reason
 
 
 def add_header(content: Content, table: SourceTable) -> Content:
