@@ -97,7 +97,7 @@ class Failures(NamedTuple):
 
 def next_instant_s(run: Run, jobs: JobArrays, failures: Failures) -> float:
     """Return the instant of the next arrival, end or node event; inf = none."""
-    return min(next_event_s(run, jobs), failures.at_s[failures.at[EVENT]])
+    return float(min(next_event_s(run, jobs), failures.at_s[failures.at[EVENT]]))
 
 
 def status_before(run: Run, jobs: JobArrays, room: Room, failures: Failures, now_s: float) -> int:
