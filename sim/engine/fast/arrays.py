@@ -86,6 +86,9 @@ class Tables:
         trace, cluster, demands = lane.trace, lane.cluster, lane.demands
         self.submit_s = np.ascontiguousarray(trace.frame["submit_time_s"].to_numpy())
         self.work = np.ascontiguousarray(lane.work)
+        self.left = (
+            self.work.copy() if lane.can_fail or lane.rule.preemption != "none" else self.work
+        )
         kind = demands.codes.astype(np.int32)
         self.impossible = np.array(
             [
@@ -106,7 +109,7 @@ class Tables:
         rank[by_rank] = np.arange(len(by_rank), dtype=np.int32)
         self.jobs = loops.JobArrays(
             self.submit_s,
-            self.work,
+            self.left if lane.rule.preemption == "none" else self.work,
             kind,
             rank,
             by_rank,
@@ -123,7 +126,7 @@ class Tables:
             ),
             self.rates * lane.conditions.overheads.efficiency,
             float(lane.conditions.overheads.start_s),
-            float(lane.conditions.overheads.restart_s),
+            np.full(len(trace), float(lane.conditions.overheads.start_s)),
             _PLACEMENTS.index(lane.rule.placement),
             lane.rule.backfill == "first_fit",
             lane.rule.backfill == "locked",
@@ -241,7 +244,7 @@ def _starts_per_job(lane: FastRun) -> int:
 
 def new_run(lane: FastRun, tables: Tables) -> loops.Run:
     """Return the state of a run before its begin, with space for its record."""
-    jobs, changes = len(lane.trace), lane.can_fail or lane.rule.preemption != "none"
+    jobs = len(lane.trace)
     stints = jobs * _starts_per_job(lane) + (_MORE_STARTS if lane.can_fail else 0)
     decisions = 2 * stints + 1 + (_NODE_EVENTS if lane.can_fail else 0)
     most = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
@@ -255,9 +258,6 @@ def new_run(lane: FastRun, tables: Tables) -> loops.Run:
         np.empty(stints),
         np.empty(stints, np.int32),
         np.zeros(stints, np.int8),
-        np.empty(stints if lane.can_fail else 0),
-        tables.work.copy() if changes else tables.work,
-        np.zeros(jobs, np.int32),
         tables.key,
         # Without node events, at every instant at least one job arrives or ends.
         np.empty(decisions),
@@ -305,7 +305,7 @@ def new_queue(lane: FastRun, tables: Tables) -> reservation.Queue:
     )
 
 
-def new_order(lane: FastRun, tables: Tables, state: loops.Run) -> order.Order:
+def new_order(lane: FastRun, tables: Tables) -> order.Order:
     """Return an empty preemption order, with arrays for all jobs of the run."""
     rule, types = lane.rule, lane.cluster.types
     jobs, kinds, pools = len(lane.trace), lane.demands.unique, lane.pools
@@ -331,7 +331,7 @@ def new_order(lane: FastRun, tables: Tables, state: loops.Run) -> order.Order:
         np.array([sum(1 << pool for pool in demand.pools) for demand in kinds], np.int64),
         tables.rates,
         nominal,
-        state.left,
+        tables.left,
         np.full(jobs, -1.0),
         np.zeros(order.KEY * (jobs + len(lanes.size) + 1)),
         np.zeros(jobs),

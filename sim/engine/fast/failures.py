@@ -25,8 +25,6 @@ from sim.engine.fast.loops import (
     JobArrays,
     Run,
     is_settled,
-    nearest_instant,
-    next_event_s,
     pop_end,
 )
 
@@ -50,8 +48,6 @@ class Failures(NamedTuple):
         See `EVENT`.
     can_fail : bool
         Whether nodes or jobs fail at all.
-    limits_space : bool
-        Whether jobs may start more than once, so that the arrays may be too short.
     at_s : array of float64, shape (events + 1,)
         Instant of each node event that is known. Then inf, or -1 if later ones are not known yet.
     slot, change : array of int32 and int8, shape (events,)
@@ -70,6 +66,14 @@ class Failures(NamedTuple):
         Evictions after which a job has failed; -1 = never.
     margin : int
         Most spots that a decision without preemption writes.
+    lost : array of float64, shape (stints,)
+        Work that each evicted stint lost.
+    evicted : array of int32, shape (jobs,)
+        Evictions of each job so far.
+    left, work : array of float64, shape (jobs,)
+        True work left at the last begin or end of a stint, and true work of each job.
+    restart_s : float, seconds
+        Pause of a restart.
     total, rate, weight : array of float64, shape (jobs,), (kinds,) and (kinds,)
         Estimated work, work per second in the preferred pool, and factor of the run time, for keys
         by run time; else empty.
@@ -77,7 +81,6 @@ class Failures(NamedTuple):
 
     at: Any
     can_fail: bool
-    limits_space: bool
     at_s: Any
     slot: Any
     change: Any
@@ -90,14 +93,14 @@ class Failures(NamedTuple):
     period_s: float
     retries: int
     margin: int
+    lost: Any
+    evicted: Any
+    left: Any
+    work: Any
+    restart_s: float
     total: Any
     rate: Any
     weight: Any
-
-
-def next_instant_s(run: Run, jobs: JobArrays, failures: Failures) -> float:
-    """Return the instant of the next arrival, end or node event; inf = none."""
-    return float(min(next_event_s(run, jobs), failures.at_s[failures.at[EVENT]]))
 
 
 def status_before(run: Run, jobs: JobArrays, room: Room, failures: Failures, now_s: float) -> int:
@@ -106,7 +109,11 @@ def status_before(run: Run, jobs: JobArrays, room: Room, failures: Failures, now
         return UNKNOWN
     if now_s > jobs.horizon_s:
         return OVER
-    if now_s == inf or (failures.limits_space and not has_space(run, room, failures)):
+    if (
+        now_s == inf
+        or not has_space(run)
+        or (room.at[SPOTS] + failures.margin >= len(room.spot_slot))
+    ):
         return UNSUPPORTED
     return CONTINUES
 
@@ -170,7 +177,7 @@ def lose_work(
     """Update the work left of an evicted job, which loses its work since the last checkpoint."""
     job, rate = run.stint_job[stint], jobs.rate[run.stint_pool[stint]]
     moving_s = now_s - max(run.began_s[stint], resume_s)
-    run.lost[stint] = 0.0
+    failures.lost[stint] = 0.0
     if moving_s <= 0:
         return
     lost = rate * moving_s
@@ -178,10 +185,10 @@ def lose_work(
         saves = (moving_s + STEP_S / 2) // failures.period_s
         if saves > 0:
             lost = rate * max(moving_s - saves * failures.period_s, 0.0)
-    run.left[job] -= rate * moving_s
+    failures.left[job] -= rate * moving_s
     if lost > 0:
-        run.left[job] += lost
-        run.lost[stint] = lost
+        failures.left[job] += lost
+        failures.lost[stint] = lost
 
 
 def evict_job(
@@ -195,10 +202,10 @@ def evict_job(
     run.closed[at[CLOSED]] = stint
     at[CLOSED] += 1
     at[RUNNING] -= 1
-    run.evicted[job] += 1
-    if run.evicted[job] > _MAX_EVICTIONS:
+    failures.evicted[job] += 1
+    if failures.evicted[job] > _MAX_EVICTIONS:
         failures.at[ENDLESS] = 1
-    if 0 <= failures.retries < run.evicted[job]:
+    if 0 <= failures.retries < failures.evicted[job]:
         at[SETTLED] += 1
         return False
     at[WAITING] += 1
@@ -207,17 +214,11 @@ def evict_job(
     return True
 
 
-def resume_of(run: Run, jobs: JobArrays, stint: int) -> float:
-    """Return the end of the pause at the begin of a stint, for jobs that are never stopped."""
-    pause_s = jobs.restart_s if run.evicted[run.stint_job[stint]] else jobs.start_s
-    return nearest_instant(run.began_s[stint] + pause_s)
-
-
 def set_run_time_key(run: Run, jobs: JobArrays, failures: Failures, job: int) -> None:
     """Set the key of an evicted job to its estimated remaining run time, if the rule reads it."""
     if len(failures.total) == 0:
         return
-    kind, done, total = jobs.kind[job], jobs.work[job] - run.left[job], failures.total[job]
+    kind, done, total = jobs.kind[job], failures.work[job] - failures.left[job], failures.total[job]
     left = total - done
     if total <= done:
         left = 1e-6
@@ -229,13 +230,11 @@ def set_run_time_key(run: Run, jobs: JobArrays, failures: Failures, job: int) ->
     run.key[job] = left / failures.rate[kind] * failures.weight[kind]
 
 
-def has_space(run: Run, room: Room, failures: Failures) -> bool:
-    """Return True if the arrays of the record have space for another instant."""
-    return bool(
-        run.at[STINTS] + len(run.ends) < len(run.stint_job)
-        and run.at[DECISIONS] + 1 < len(run.decided_s)
-        and room.at[SPOTS] + failures.margin < len(room.spot_slot)
-    )
+def has_space(run: Run) -> bool:
+    """Return True if the arrays of the record have space for another decision."""
+    most = len(run.ends)
+    stints, decisions = len(run.stint_job), len(run.decided_s)
+    return bool(run.at[STINTS] + most < stints and run.at[DECISIONS] + 1 < decisions)
 
 
 def may_give_up(run: Run, jobs: JobArrays, failures: Failures) -> bool:

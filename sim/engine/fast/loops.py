@@ -27,7 +27,8 @@ class JobArrays(NamedTuple):
     Parameters
     ----------
     submit_s, work : array of float64, shape (jobs,)
-        Submission times, and true work of each job.
+        Submission times, and true work of each job; after an eviction its work left, unless jobs
+        are stopped.
     kind : array of int32, shape (jobs,)
         The demand of each job; -1 = impossible.
     rank, by_rank : array of int32, shape (jobs,)
@@ -41,8 +42,10 @@ class JobArrays(NamedTuple):
         of each when empty.
     rate : array of float64, shape (pools,)
         Work per second in each pool.
-    start_s, restart_s : float, seconds
-        Pause at a first start, and at a later one.
+    start_s : float, seconds
+        Pause at a first start.
+    pause_s : array of float64, shape (jobs,)
+        Pause at the next start of each job that is never stopped.
     how : int
         Way to choose nodes.
     several, locked : bool
@@ -65,7 +68,7 @@ class JobArrays(NamedTuple):
     ever: Any
     rate: Any
     start_s: float
-    restart_s: float
+    pause_s: Any
     how: int
     several: bool
     locked: bool
@@ -95,12 +98,6 @@ class Run(NamedTuple):
         Stints in the order of their ends.
     ended : array of int8, shape (stints,)
         Ending of each stint, see `sim.engine.record`.
-    lost : array of float64, shape (stints,)
-        Work that each evicted stint lost.
-    left : array of float64, shape (jobs,)
-        True work left at the last begin or end of a stint of each job.
-    evicted : array of int32, shape (jobs,)
-        Evictions of each job so far.
     key : array of float64, shape (jobs,)
         Key of each job if keys change during the run, else empty.
     decided_s : array of float64
@@ -126,9 +123,6 @@ class Run(NamedTuple):
     until_s: Any
     closed: Any
     ended: Any
-    lost: Any
-    left: Any
-    evicted: Any
     key: Any
     decided_s: Any
     decided: Any
@@ -229,10 +223,9 @@ def begin_stint(run: Run, jobs: JobArrays, room: Room, job: int, pool: int, now_
     at, stint, resume_s, first = run.at, run.at[STINTS], now_s, 0
     if stint:
         first = run.stint_first[stint - 1] + run.stint_spots[stint - 1]
-    pause_s = jobs.restart_s if run.evicted[job] else jobs.start_s
-    if pause_s > 0:
-        resume_s = nearest_instant(now_s + pause_s)
-    until_s = end_instant(now_s, resume_s, run.left[job], jobs.rate[pool])
+    if jobs.pause_s[job] > 0:
+        resume_s = nearest_instant(now_s + jobs.pause_s[job])
+    until_s = end_instant(now_s, resume_s, jobs.work[job], jobs.rate[pool])
     run.stint_job[stint], run.stint_pool[stint] = job, pool
     run.stint_first[stint], run.stint_spots[stint] = first, room.at[SPOTS] - first
     run.began_s[stint], run.until_s[stint] = now_s, until_s
@@ -240,7 +233,7 @@ def begin_stint(run: Run, jobs: JobArrays, room: Room, job: int, pool: int, now_
     at[STINTS] = stint + 1
     at[RUNNING] += 1
     at[WAITING] -= 1
-    return bool(until_s <= LATEST_S and run.left[job] > 0)
+    return bool(until_s <= LATEST_S and jobs.work[job] > 0)
 
 
 def close_ended_stints(run: Run, room: Room, now_s: float) -> bool:

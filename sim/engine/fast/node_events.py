@@ -37,6 +37,7 @@ class NodeEvents:
             conditions = lane.conditions
             self._outages.start(conditions.faults, lane.cluster, conditions.seed)
             self._note_pending()
+        self._begun = len(self._rows)
         nodes = [node for pool in lane.pools for node in pool.nodes]
         self._slot_of = np.empty(len(lane.cluster.nodes), np.int32)
         self._slot_of[nodes] = np.arange(len(nodes))
@@ -68,8 +69,8 @@ class NodeEvents:
         return bool((at_s[_CLOSE_EVENTS:] - at_s[:-_CLOSE_EVENTS] < 1e-3).any())
 
     def add_to(self, record: Record, count: int) -> None:
-        """Record the first `count` node events."""
-        for at_s, node, change, cause in self._rows[:count]:
+        """Record the first `count` node events; those before second 0 came in any case."""
+        for at_s, node, change, cause in self._rows[: max(count, self._begun)]:
             if change < 0:
                 record.node_down(node, at_s, cause)
             elif change:
@@ -89,8 +90,8 @@ class NodeEvents:
         self._pending += [self._outages.repairs_pending] * new
 
 
-def new_failures(lane: FastRun, tables: Tables) -> failures.Failures:
-    """Return the failures of a run without its node events."""
+def new_failures(lane: FastRun, tables: Tables, stints: int) -> failures.Failures:
+    """Return the failures of a run of at most `stints` stints, without its node events."""
     conditions, cluster = lane.conditions, lane.cluster
     nodes = [cluster.nodes[node] for pool in lane.pools for node in pool.nodes]
     gpus = np.array([node.gpus for node in nodes], np.int64)
@@ -104,7 +105,6 @@ def new_failures(lane: FastRun, tables: Tables) -> failures.Failures:
     return failures.Failures(
         np.zeros(6, np.int64),
         lane.can_fail,
-        lane.can_fail or lane.rule.preemption != "none",
         np.full(1, np.inf),
         np.zeros(0, np.int32),
         np.zeros(0, np.int8),
@@ -117,6 +117,11 @@ def new_failures(lane: FastRun, tables: Tables) -> failures.Failures:
         float(conditions.overheads.period_s),
         conditions.faults.retries,
         2 * int(gpus.sum()) + len(nodes) if lane.can_fail else 0,
+        np.empty(stints if lane.can_fail else 0),
+        np.zeros(len(lane.trace), np.int32),
+        tables.left,
+        tables.work,
+        float(conditions.overheads.restart_s),
         total,
         rate,
         weight,

@@ -22,14 +22,15 @@ from sim.engine.fast.attained import (
     set_limit_by_service,
 )
 from sim.engine.fast.failures import (
+    EVENT,
     EVICTIONS,
     Failures,
     drop_end,
     evict_job,
     find_stints_on,
+    has_space,
     may_give_up,
     move_node,
-    next_instant_s,
     pop_node_event,
     status_before,
 )
@@ -49,6 +50,7 @@ from sim.engine.fast.loops import (
     end_instant,
     is_settled,
     nearest_instant,
+    next_event_s,
     place_gang,
     pop_by,
     pop_end,
@@ -624,6 +626,7 @@ def begin_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) 
 def decide_preempting(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float) -> bool:
     """Make and record a decision, and set the next wake-up; False = the loop cannot continue."""
     if order.by_service:
+        confirm_starts(order, jobs, run, now_s)
         demote_crossed_jobs(order, jobs, run, now_s)
     elif run.at[WAITING]:
         reestimate_late_jobs(run, jobs, order, now_s)
@@ -731,27 +734,29 @@ def requeue_evicted_jobs(
         push_waiting(order, jobs, job)
 
 
-def advance_preemption(
-    run: Run, jobs: JobArrays, room: Room, order: Order, failures: Failures, now_s: float
+def run_failing_preemption(
+    run: Run, jobs: JobArrays, room: Room, order: Order, failures: Failures, steps: int
 ) -> int:
-    """Advance the run to an instant; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
-    order.at[COUNT_THEN] = order.at[COUNT]
-    arrived = receive_arrivals(run, jobs, order, now_s)
-    freed, came = finish_jobs(run, jobs, room, order, now_s), False
-    if failures.can_fail:
+    """Advance a run with failures by `steps` instants; return as `run_preemption`."""
+    for _ in range(steps):
+        next_s = min(next_event_s(run, jobs), failures.at_s[failures.at[EVENT]])
+        now_s = min(next_s, order.wake_s[0])
+        status = status_before(run, jobs, room, failures, now_s)
+        if status != CONTINUES:
+            return status
+        order.at[COUNT_THEN] = order.at[COUNT]
+        due = receive_arrivals(run, jobs, order, now_s) or now_s == order.wake_s[0]
+        due |= finish_jobs(run, jobs, room, order, now_s)
         came = lose_nodes(run, jobs, room, order, failures, now_s)
-    if is_settled(run, jobs):
-        return OVER
-    if not (arrived or freed or came or now_s == order.wake_s[0]):
-        return CONTINUES
-    if order.by_service:
-        confirm_starts(order, jobs, run, now_s)
-    if came:
-        requeue_evicted_jobs(run, jobs, order, failures, now_s)
-        forget_bounds(order)
-    fits = decide_preempting(run, jobs, room, order, now_s)
-    if not fits or (failures.can_fail and may_give_up(run, jobs, failures)):
-        return UNSUPPORTED
+        if is_settled(run, jobs):
+            return OVER
+        if came:
+            requeue_evicted_jobs(run, jobs, order, failures, now_s)
+            forget_bounds(order)
+        if (due or came) and (
+            not decide_preempting(run, jobs, room, order, now_s) or may_give_up(run, jobs, failures)
+        ):
+            return UNSUPPORTED
     return CONTINUES
 
 
@@ -759,11 +764,19 @@ def run_preemption(
     run: Run, jobs: JobArrays, room: Room, order: Order, failures: Failures, steps: int
 ) -> int:
     """Advance the run by `steps` instants; return `CONTINUES` or why it cannot continue."""
+    if failures.can_fail:
+        return run_failing_preemption(run, jobs, room, order, failures, steps)
     for _ in range(steps):
-        now_s = min(next_instant_s(run, jobs, failures), order.wake_s[0])
-        status = status_before(run, jobs, room, failures, now_s)
-        if status == CONTINUES:
-            status = advance_preemption(run, jobs, room, order, failures, now_s)
-        if status != CONTINUES:
-            return status
+        now_s = min(next_event_s(run, jobs), order.wake_s[0])
+        if now_s > jobs.horizon_s:
+            return OVER
+        if now_s == inf or not has_space(run):
+            return UNSUPPORTED
+        arrived = receive_arrivals(run, jobs, order, now_s)
+        freed = finish_jobs(run, jobs, room, order, now_s)
+        if is_settled(run, jobs):
+            return OVER
+        due = arrived or freed or now_s == order.wake_s[0]
+        if due and not decide_preempting(run, jobs, room, order, now_s):
+            return UNSUPPORTED
     return CONTINUES

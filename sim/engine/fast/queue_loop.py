@@ -7,17 +7,17 @@ At an instant first come arrivals and ends, then node events, then one decision,
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 from sim.engine.fast.failures import (
+    EVENT,
     EVICTIONS,
     Failures,
     evict_job,
     find_stints_on,
     may_give_up,
     move_node,
-    next_instant_s,
     pop_node_event,
-    resume_of,
     set_run_time_key,
     status_before,
 )
@@ -39,6 +39,8 @@ from sim.engine.fast.loops import (
     heap_pop,
     heap_push,
     is_settled,
+    nearest_instant,
+    next_event_s,
     place_gang,
     pop_by,
     push_by,
@@ -51,49 +53,32 @@ GPUs are freed.
 """
 
 
-def push_waiting_job(run: Run, jobs: JobArrays, job: int) -> None:
-    """Add a job to its lane, by its key if keys change, else by its rank."""
-    lane = jobs.kind[job] if jobs.several else 0
-    base, size = run.lane_base[lane], run.lane_size[lane]
-    if len(run.key):
-        push_by(run.lanes, run.key, base, size, job)
+def push_item(lanes: Any, key: Any, rank: Any, base: int, size: int, job: int) -> None:
+    """Add a job to a lane, by its key if keys change, else by its rank."""
+    if len(key):
+        push_by(lanes, key, base, size, job)
     else:
-        heap_push(run.lanes, base, size, jobs.rank[job])
-    run.lane_size[lane] = size + 1
-    if run.lane_state[lane] == _EMPTY:
-        run.lane_state[lane] = _GREW
+        heap_push(lanes, base, size, rank[job])
 
 
-def pop_waiting_job(run: Run, lane: int) -> None:
+def pop_item(lanes: Any, key: Any, base: int, size: int) -> None:
     """Remove the first job of a lane."""
-    base, size = run.lane_base[lane], run.lane_size[lane]
-    if len(run.key):
-        pop_by(run.lanes, run.key, base, size)
+    if len(key):
+        pop_by(lanes, key, base, size)
     else:
-        heap_pop(run.lanes, base, size)
-    run.lane_size[lane] = size - 1
+        heap_pop(lanes, base, size)
 
 
-def first_job(run: Run, jobs: JobArrays, lane: int) -> int:
-    """Return the first job of a lane."""
-    item = run.lanes[run.lane_base[lane]]
-    if len(run.key):
-        return int(item)
-    return int(jobs.by_rank[item] if item >= 0 else -1 - item)
+def job_of(key: Any, by_rank: Any, item: int) -> int:
+    """Return the job of an item of a lane."""
+    if len(key):
+        return item
+    return int(by_rank[item] if item >= 0 else -1 - item)
 
 
-def lane_goes_first(run: Run, one: int, other: int) -> bool:
-    """Return True if the first job of a lane goes before that of another one."""
-    mine, theirs = run.lanes[run.lane_base[one]], run.lanes[run.lane_base[other]]
-    return goes_first(run.key, mine, theirs) if len(run.key) else bool(mine < theirs)
-
-
-def keep_first(run: Run, job: int) -> None:
-    """Keep a job the first of the only lane, whatever comes later."""
-    if len(run.key):
-        run.key[job] = -inf
-    else:
-        run.lanes[0] = -1 - job
+def item_goes_first(key: Any, one: int, other: int) -> bool:
+    """Return True if an item of a lane goes before another one."""
+    return goes_first(key, one, other) if len(key) else bool(one < other)
 
 
 def add_arrivals(run: Run, jobs: JobArrays, now_s: float) -> bool:
@@ -105,7 +90,12 @@ def add_arrivals(run: Run, jobs: JobArrays, now_s: float) -> bool:
         if kind < 0:
             at[SETTLED] += 1
         else:
-            push_waiting_job(run, jobs, job)
+            lane = kind if jobs.several else 0
+            size = run.lane_size[lane]
+            push_item(run.lanes, run.key, jobs.rank, run.lane_base[lane], size, job)
+            run.lane_size[lane] = size + 1
+            if run.lane_state[lane] == _EMPTY:
+                run.lane_state[lane] = _GREW
             at[WAITING] += 1
         job += 1
     at[NEXT] = job
@@ -118,14 +108,18 @@ def start_in_order(run: Run, jobs: JobArrays, room: Room, now_s: float) -> bool:
     Notes the job that does not fit in `STUCK`; with `locked` it stays first in the queue.
     """
     while run.lane_size[0]:
-        job = first_job(run, jobs, 0)
+        job = job_of(run.key, jobs.by_rank, run.lanes[0])
         pool = place_gang(room, jobs, jobs.kind[job])
         if pool < 0:
-            if jobs.locked and job != run.at[STUCK]:
-                keep_first(run, job)
-            run.at[STUCK] = job
+            if jobs.locked and run.lanes[0] != run.at[STUCK]:
+                if len(run.key):
+                    run.key[job] = -inf
+                else:
+                    run.lanes[0] = -1 - job
+            run.at[STUCK] = run.lanes[0]
             return True
-        pop_waiting_job(run, 0)
+        pop_item(run.lanes, run.key, 0, run.lane_size[0])
+        run.lane_size[0] -= 1
         if not begin_stint(run, jobs, room, job, pool, now_s):
             return False
     return True
@@ -151,18 +145,21 @@ def start_fitting(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bo
     """Start all jobs that fit, in order; False = a job ends after `LATEST_S`."""
     mark_open_lanes(run, jobs, room, freed)
     while True:
-        best = -1
+        best = first = -1
         for lane in range(len(run.lane_size)):
-            if run.lane_state[lane] == _OPEN and (best < 0 or lane_goes_first(run, lane, best)):
-                best = lane
+            if run.lane_state[lane] == _OPEN:
+                item = run.lanes[run.lane_base[lane]]
+                if best < 0 or item_goes_first(run.key, item, first):
+                    best, first = lane, item
         if best < 0:
             return True
         pool = place_gang(room, jobs, best)
         if pool < 0:
             run.lane_state[best] = _BLOCKED
             continue
-        job = first_job(run, jobs, best)
-        pop_waiting_job(run, best)
+        job = job_of(run.key, jobs.by_rank, first)
+        pop_item(run.lanes, run.key, run.lane_base[best], run.lane_size[best])
+        run.lane_size[best] -= 1
         if run.lane_size[best] == 0:
             run.lane_state[best] = _EMPTY
         if not begin_stint(run, jobs, room, job, pool, now_s):
@@ -175,7 +172,7 @@ def decide_on_queue(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: 
     before, fits = at[STINTS], True
     if jobs.several:
         fits = start_fitting(run, jobs, room, now_s, freed)
-    elif freed or run.lane_size[0] == 0 or first_job(run, jobs, 0) != at[STUCK]:
+    elif freed or run.lane_size[0] == 0 or run.lanes[0] != at[STUCK]:
         fits = start_in_order(run, jobs, room, now_s)
     record_decision(run, now_s, at[STINTS] - before)
     return fits
@@ -195,39 +192,55 @@ def apply_node_events(
                 free_spots(
                     room, run.stint_pool[stint], run.stint_first[stint], run.stint_spots[stint]
                 )
-                evict_job(run, jobs, failures, stint, resume_of(run, jobs, stint), now_s)
+                job = run.stint_job[stint]
+                resume_s = nearest_instant(run.began_s[stint] + jobs.pause_s[job])
+                evict_job(run, jobs, failures, stint, resume_s, now_s)
+                jobs.pause_s[job] = failures.restart_s
         move_node(room, failures, event)
         event = pop_node_event(run, jobs, failures, now_s)
     for place in range(failures.at[EVICTIONS]):
         job = failures.waits_again[place]
         set_run_time_key(run, jobs, failures, job)
-        push_waiting_job(run, jobs, job)
+        lane = jobs.kind[job] if jobs.several else 0
+        size = run.lane_size[lane]
+        push_item(run.lanes, run.key, jobs.rank, run.lane_base[lane], size, job)
+        run.lane_size[lane] = size + 1
     return came
 
 
-def advance_queue(run: Run, jobs: JobArrays, room: Room, failures: Failures, now_s: float) -> int:
-    """Advance the run to an instant; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
-    arrived = add_arrivals(run, jobs, now_s)
-    freed = close_ended_stints(run, room, now_s)
-    if failures.can_fail:
+def run_failing_queue(run: Run, jobs: JobArrays, room: Room, failures: Failures, steps: int) -> int:
+    """Advance a run with failures by `steps` instants; return as `run_queue`."""
+    for _ in range(steps):
+        now_s = min(next_event_s(run, jobs), failures.at_s[failures.at[EVENT]])
+        status = status_before(run, jobs, room, failures, now_s)
+        if status != CONTINUES:
+            return status
+        arrived = add_arrivals(run, jobs, now_s)
+        freed = close_ended_stints(run, room, now_s)
         freed |= apply_node_events(run, jobs, room, failures, now_s)
-    if is_settled(run, jobs):
-        return OVER
-    if not (arrived or freed):
-        return CONTINUES
-    fits = decide_on_queue(run, jobs, room, now_s, freed)
-    if not fits or (failures.can_fail and may_give_up(run, jobs, failures)):
-        return UNSUPPORTED
+        if is_settled(run, jobs):
+            return OVER
+        if (arrived or freed) and (
+            not decide_on_queue(run, jobs, room, now_s, freed) or may_give_up(run, jobs, failures)
+        ):
+            return UNSUPPORTED
     return CONTINUES
 
 
 def run_queue(run: Run, jobs: JobArrays, room: Room, failures: Failures, steps: int) -> int:
     """Advance the run by `steps` instants; return `CONTINUES` or why it cannot continue."""
+    if failures.can_fail:
+        return run_failing_queue(run, jobs, room, failures, steps)
     for _ in range(steps):
-        now_s = next_instant_s(run, jobs, failures)
-        status = status_before(run, jobs, room, failures, now_s)
-        if status == CONTINUES:
-            status = advance_queue(run, jobs, room, failures, now_s)
-        if status != CONTINUES:
-            return status
+        now_s = next_event_s(run, jobs)
+        if now_s > jobs.horizon_s:
+            return OVER
+        if now_s == inf:
+            return UNSUPPORTED
+        arrived = add_arrivals(run, jobs, now_s)
+        freed = close_ended_stints(run, room, now_s)
+        if is_settled(run, jobs):
+            return OVER
+        if (arrived or freed) and not decide_on_queue(run, jobs, room, now_s, freed):
+            return UNSUPPORTED
     return CONTINUES

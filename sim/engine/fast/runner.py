@@ -219,7 +219,9 @@ class LoopOutcome(NamedTuple):
     remarks : tuple of str
         Notes for the user.
     record : Record or None
-        Record with the outages of nodes; None = without failures.
+        Record with the outages of nodes; None = several parts, where nothing fails.
+    failing : Failures or None
+        Evictions and lost work; None = as for `record`.
     """
 
     tables: Tables
@@ -227,6 +229,7 @@ class LoopOutcome(NamedTuple):
     space: free_gpus.Room
     remarks: tuple[str, ...]
     record: Record | None = None
+    failing: failures.Failures | None = None
 
     @property
     def decisions(self) -> int:
@@ -304,9 +307,10 @@ def _run_part(
     """Run the loop for one part of the cluster; `settled` jobs of other parts are done."""
     state, space = new_run(lane, tables), new_room(lane)
     arguments: tuple[Any, ...] = (state, tables.jobs, space)
-    name, events, failing = loop_name(lane.rule), NodeEvents(lane), new_failures(lane, tables)
+    name, events = loop_name(lane.rule), NodeEvents(lane)
+    failing = new_failures(lane, tables, len(state.stint_job))
     if name == "run_preemption":
-        arguments = (*arguments, new_order(lane, tables, state))
+        arguments = (*arguments, new_order(lane, tables))
     elif name == "run_reservation":
         arguments = (*arguments, new_queue(lane, tables))
     function = compiled.loop(name)
@@ -329,7 +333,7 @@ def _run_part(
         _close_open_stints(state, tables.jobs.horizon_s)
     unused = lane.rule.unused if state.at[loops.DECISIONS] and not _has_passed(arguments) else ""
     events.add_to(record := Record(), int(failing.at[failures.EVENT]))
-    return LoopOutcome(tables, state, space, (unused,) if unused else (), record)
+    return LoopOutcome(tables, state, space, (unused,) if unused else (), record, failing)
 
 
 def _close_open_stints(state: loops.Run, end_s: float) -> None:
@@ -370,8 +374,10 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
     paused_s = np.minimum(instants(began_s + _pauses(lane, job)), until_s) - began_s
     record = outcome.record or Record()
     evicted = np.flatnonzero(state.ended[closed] == EVICTED)
-    for at in evicted.tolist():
-        lost = float(state.lost[closed[at]])
+    evictions, lost_work = np.zeros(len(trace), np.int32), np.zeros(0)
+    if outcome.failing is not None:
+        evictions, lost_work = outcome.failing.evicted, outcome.failing.lost[closed[evicted]]
+    for at, lost in zip(evicted.tolist(), lost_work.tolist(), strict=True):
         record.failure(float(until_s[at]), int(job[at]), ("outage", "worker"), lost, survived=False)
     frames = record.frames()
     frames["segments"] = segments = pd.DataFrame(
@@ -406,18 +412,18 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
     if not loops.is_settled(state, tables.jobs):
         reason, end_s = "horizon", tables.jobs.horizon_s
     settled = np.where(tables.impossible & (tables.submit_s <= end_s), UNSCHEDULABLE, UNFINISHED)
+    retries = lane.conditions.faults.retries
+    has_failed = (retries >= 0) & (evictions > retries)
     state_of: dict[str, NDArray[Any]] = {
-        "outcome": np.where(
-            finished, COMPLETED, np.where(_has_failed(lane, state), FAILED, settled)
-        ).astype(np.int32),
+        "outcome": np.where(finished, COMPLETED, np.where(has_failed, FAILED, settled)).astype(
+            np.int32
+        ),
         "served_gpu_s": np.bincount(job, gpus[job] * (until_s - began_s), len(trace)).astype(
             np.float64
         ),
         "preemptions": np.bincount(job[stopped], minlength=len(trace)).astype(np.int32),
-        "evictions": state.evicted,
-        "lost_work": np.bincount(
-            job[evicted], state.lost[closed[evicted]], minlength=len(trace)
-        ).astype(np.float64),
+        "evictions": evictions,
+        "lost_work": np.bincount(job[evicted], lost_work, len(trace)).astype(np.float64),
     }
     nothing = np.zeros(len(trace), np.int32)
     estimates = np.full(len(trace), np.nan) if lane.estimates is None else lane.estimates
@@ -430,12 +436,6 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
         sizes,
     )
     return RunResult(jobs, **frames, end_s=end_s, reason=reason)  # type: ignore[arg-type]
-
-
-def _has_failed(lane: FastRun, state: loops.Run) -> NDArray[np.bool_]:
-    """Return a boolean per job: whether it was evicted more often than it is tried again."""
-    retries = lane.conditions.faults.retries
-    return np.asarray((retries >= 0) & (state.evicted > retries))
 
 
 def _pauses(lane: FastRun, job: Ints) -> Floats:
