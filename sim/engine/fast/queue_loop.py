@@ -92,10 +92,7 @@ def add_arrivals(run: Run, jobs: JobArrays, now_s: float) -> bool:
         else:
             lane = kind if jobs.several else 0
             size = run.lane_size[lane]
-            if len(run.key):
-                push_by(run.lanes, run.key, run.lane_base[lane], size, job)
-            else:
-                heap_push(run.lanes, run.lane_base[lane], size, jobs.rank[job])
+            push_item(run.lanes, run.key, jobs.rank, run.lane_base[lane], size, job)
             run.lane_size[lane] = size + 1
             if run.lane_state[lane] == _EMPTY:
                 run.lane_state[lane] = _GREW
@@ -111,22 +108,17 @@ def start_in_order(run: Run, jobs: JobArrays, room: Room, now_s: float) -> bool:
     Notes the job that does not fit in `STUCK`; with `locked` it stays first in the queue.
     """
     while run.lane_size[0]:
-        job = item = run.lanes[0]
-        if len(run.key) == 0:
-            job = jobs.by_rank[item] if item >= 0 else -1 - item
+        job = job_of(run.key, jobs.by_rank, run.lanes[0])
         pool = place_gang(room, jobs, jobs.kind[job])
         if pool < 0:
-            if jobs.locked and item != run.at[STUCK]:
+            if jobs.locked and run.lanes[0] != run.at[STUCK]:
                 if len(run.key):
                     run.key[job] = -inf
                 else:
                     run.lanes[0] = -1 - job
             run.at[STUCK] = run.lanes[0]
             return True
-        if len(run.key):
-            pop_by(run.lanes, run.key, 0, run.lane_size[0])
-        else:
-            heap_pop(run.lanes, 0, run.lane_size[0])
+        pop_item(run.lanes, run.key, 0, run.lane_size[0])
         run.lane_size[0] -= 1
         if not begin_stint(run, jobs, room, job, pool, now_s):
             return False
