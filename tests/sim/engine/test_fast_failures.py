@@ -82,7 +82,7 @@ def test_random_failures_leave_the_same_record(policy: str, types: tuple[str, ..
         estimator=Noisy(0.8),
     )
     found = follow(policy, trace, cluster, given)
-    assert len(found.failures) > 10
+    assert len(found.failures) >= 5
 
 
 def test_what_is_left_to_the_general_engine_is_named() -> None:
