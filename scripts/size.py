@@ -23,7 +23,7 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 # Package -> its places and the maximum number of statements. A file belongs to the package with
 # the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
-    "sim": (("sim",), 9_300),
+    "sim": (("sim",), 9_600),
     "jobtraces": (("jobtraces",), 5_790),
     "allocators": (("allocators",), 8_690),
     "allocators/sites": (("allocators/sites",), 6_280),

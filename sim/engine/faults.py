@@ -199,8 +199,7 @@ class Outages:
         self._add_reason(node, "outage")
         self._repairs[node] += 1
         yield instant(end)
-        self._repairs[node] -= 1
-        self._drop_reason(node)
+        self._end_repair(node)
 
     def _random_outages(
         self, node: int, faults: Faults, rng: np.random.Generator
@@ -219,8 +218,7 @@ class Outages:
             repaired_s = instant(self._agenda.now_s + rng.exponential(faults.mttr_h * 3600))
             self._extend_known(repaired_s)
             yield repaired_s
-            self._repairs[node] -= 1
-            self._drop_reason(node)
+            self._end_repair(node)
 
     def _apply_dated_changes(self, changes: list[Any], absent: dict[int, bool]) -> Iterator[float]:
         """Apply the dated changes of the cluster, yielding their instants."""
@@ -239,6 +237,13 @@ class Outages:
         if not self._dated_returns[node]:
             self._gone.add(node)
         self._add_reason(node, "absent")
+
+    def _end_repair(self, node: int) -> None:
+        """End a repair in progress, which is one reason less to be out of service."""
+        self._repairs[node] -= 1
+        if not self._repairs[node]:
+            del self._repairs[node]
+        self._drop_reason(node)
 
     def _extend_known(self, at_s: float) -> None:
         """Move the latest known instant of a node change to `at_s`, if that is later."""

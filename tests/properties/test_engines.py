@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 
 from allocators import REGISTRY, make
 from allocators.placement import PLACEMENTS, TYPES
-from sim.cluster import Cluster, GpuType, NodeGroup
+from sim.cluster import Change, Cluster, GpuType, NodeGroup
 from sim.conditions import Conditions
 from sim.contract import Spec, parameters, rule_of
 from sim.engine.fast import runner
+from sim.engine.faults import Faults
 from sim.engine.simulator import Simulator
 from sim.overheads import Overheads
 from sim.perf.estimators import Biased, Exact, Noisy, Unknown
@@ -36,6 +38,8 @@ KINDS = (
     GpuType("odd", 4 / 3, 0.5),
     GpuType("slow", 0.75, 0.5),
 )
+FRAMES = ("outages", "failures", "notes", "usage")
+INSTANTS = (0.0, 1.0, 2.0, 5.0, 7.1, 10.0, 12.5, 20.0, 30.0, 45.0, 60.0, 90.0, inf)
 LIMITS = ((10.0,), (1.0, 30.0), (20 / 3, 15.0, 60.0), (3250.0, 7200.0))
 RULES = [name for name in REGISTRY if rule_of(make(Spec(name))) is not None]
 
@@ -123,6 +127,28 @@ def conditions() -> st.SearchStrategy[Conditions]:
     )
 
 
+@st.composite
+def failing(draw: st.DrawFn, cluster: Cluster) -> tuple[Cluster, Conditions]:
+    """Return a cluster, maybe with dated changes, and conditions with failures of its nodes."""
+    nodes, instants = st.integers(0, min(len(cluster.nodes), 8) - 1), st.sampled_from(INSTANTS)
+    outage = st.tuples(nodes, instants, instants).filter(lambda one: one[1] < one[2])
+    outages = draw(st.lists(outage, max_size=6))
+    change = st.builds(
+        Change,
+        instants,
+        st.lists(nodes, min_size=1, max_size=3, unique=True).map(tuple),
+        st.booleans(),
+    )
+    changes = draw(st.one_of(st.just([]), st.lists(change, max_size=5)))
+    faults = Faults(
+        mtbf_h=draw(st.sampled_from((0.0, 0.0, 0.03, 0.2))),
+        mttr_h=draw(st.sampled_from((0.0, 0.001, 0.01))),
+        retries=draw(st.sampled_from((-1, -1, 0, 2, 5))),
+        outages=";".join(f"{node}:{begin}:{end}" for node, begin, end in outages),
+    )
+    return replace(cluster, changes=tuple(changes)), replace(draw(conditions()), faults=faults)
+
+
 def both(
     trace: Trace, cluster: Cluster, spec: Spec, given_: Conditions
 ) -> tuple[RunResult | None, RunResult]:
@@ -139,7 +165,7 @@ def both(
 def check(fast: RunResult | None, kernel: RunResult) -> None:
     if fast is None:
         return
-    for name in ("decisions", "segments", "placements", "jobs"):
+    for name in ("decisions", "segments", "placements", "jobs", *FRAMES):
         ours, theirs = getattr(fast, name), getattr(kernel, name)
         assert ours.equals(theirs), name
     assert fast.digest() == kernel.digest()
@@ -254,7 +280,12 @@ def check_engines(random_seed: int) -> Counter[str]:
     )
     @given(traces(), specs(), st.data())
     def compare(trace: Trace, spec: Spec, data: st.DataObject) -> None:
-        fast, kernel = both(trace, data.draw(clusters()), spec, data.draw(conditions()))
+        cluster = data.draw(clusters())
+        if data.draw(st.booleans()):
+            cluster, given_ = data.draw(failing(cluster))
+        else:
+            given_ = data.draw(conditions())
+        fast, kernel = both(trace, cluster, spec, given_)
         check(fast, kernel)
         taken["kernel" if fast is None else fast.timing.engine] += 1
 

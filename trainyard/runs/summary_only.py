@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sim.cluster import Cluster
 from sim.contract import Allocator, Floats
 from sim.engine.fast import runner
+from sim.engine.fast.arrays import can_fail
 from sim.engine.fast.runner import LoopOutcome
 from sim.engine.setup import peak_rss_mb
 from sim.engine.simulator import Conditions
@@ -64,6 +65,8 @@ def run_totals(
     before_s = process_time()
     if conditions.horizon_s < inf:
         raise runner.NotPlainError("the run ends at a horizon")
+    if can_fail(conditions.faults, cluster):
+        raise runner.NotPlainError("nodes fail, come or go")
     followed = runner.run_loop(runner.prepare_run(trace, cluster, allocator, conditions))
     if keep is not None:
         keep(followed)

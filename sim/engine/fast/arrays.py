@@ -16,11 +16,21 @@ from sim.conditions import Conditions
 from sim.contract import Demand, Floats, NodePool
 from sim.demand import Demands
 from sim.engine.fast import free_gpus, loops, order, reservation
+from sim.engine.faults import Faults
 from sim.perf.model import PerfModel
 from sim.queue_rules import QueueRule
 from sim.trace import Trace
 
+_MORE_STARTS: Final = 1 << 16
+_NODE_EVENTS: Final = 1 << 20
+"""Further starts and decisions with space in the arrays, if nodes or jobs fail."""
 _PLACEMENTS: Final = ("pack", "fewest", "consolidate", "first_fit", "spread", "anywhere")
+
+
+def can_fail(faults: Faults, cluster: Cluster) -> bool:
+    """Return True if nodes or jobs fail, or nodes come and go."""
+    outages = faults.mtbf_h or faults.outages.strip(" ;") or cluster.changes
+    return bool(outages or faults.interruptions_per_node_h)
 
 
 class FastRun(NamedTuple):
@@ -57,6 +67,17 @@ class FastRun(NamedTuple):
     demands: Demands
     estimates: Floats | None
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether nodes or jobs fail, or nodes come and go."""
+        return can_fail(self.conditions.faults, self.cluster)
+
+    @property
+    def changes_keys(self) -> bool:
+        """Whether evicted jobs of a queue without preemption get new keys."""
+        by_time = not {"run_time_s", "gpu_time_s"}.isdisjoint(self.rule.key)
+        return self.can_fail and by_time and self.rule.preemption == "none"
+
 
 class Tables:
     """Arrays of jobs, demands and pools, known before the run."""
@@ -65,6 +86,9 @@ class Tables:
         trace, cluster, demands = lane.trace, lane.cluster, lane.demands
         self.submit_s = np.ascontiguousarray(trace.frame["submit_time_s"].to_numpy())
         self.work = np.ascontiguousarray(lane.work)
+        self.left = (
+            self.work.copy() if lane.can_fail or lane.rule.preemption != "none" else self.work
+        )
         kind = demands.codes.astype(np.int32)
         self.impossible = np.array(
             [
@@ -80,12 +104,12 @@ class Tables:
         self.rates = np.array(
             [lane.speed[pool.type_at] if pool.type_at >= 0 else 1.0 for pool in lane.pools]
         )
-        by_rank = _job_order(lane, groups, self.rates)
+        self.key, by_rank = _job_order(lane, groups, self.rates)
         rank = np.empty_like(by_rank)
         rank[by_rank] = np.arange(len(by_rank), dtype=np.int32)
         self.jobs = loops.JobArrays(
             self.submit_s,
-            self.work,
+            self.left if lane.rule.preemption == "none" else self.work,
             kind,
             rank,
             by_rank,
@@ -102,12 +126,18 @@ class Tables:
             ),
             self.rates * lane.conditions.overheads.efficiency,
             float(lane.conditions.overheads.start_s),
+            np.full(len(trace), float(lane.conditions.overheads.start_s)),
             _PLACEMENTS.index(lane.rule.placement),
             lane.rule.backfill == "first_fit",
             lane.rule.backfill == "locked",
             instant(lane.conditions.horizon_s),
             lane.conditions.stop == "drained",
         )
+
+    @property
+    def group_bounds(self) -> list[tuple[int, int]]:
+        """Index of the first and after the last pool of each demand in `JobArrays.pool`."""
+        return list(pairwise(self.jobs.groups.tolist()))
 
 
 def _fitting_pools(
@@ -138,8 +168,13 @@ def _fewest_nodes(cluster: Cluster, pool: NodePool, gpus: int) -> int:
     return int(np.searchsorted(held, gpus)) + 1
 
 
-def _job_order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray[np.int32]:
-    """Return the job ids sorted by the key of the rule; without a key, in order of the trace."""
+def _job_order(
+    lane: FastRun, groups: list[list[int]], rates: Floats
+) -> tuple[Floats, NDArray[np.int32]]:
+    """Return the keys of the jobs, if keys change, and the jobs sorted by the key of the rule.
+
+    Without a key they are in order of the trace.
+    """
     trace, rule = lane.trace, lane.rule
     columns: list[Floats] = []
     for name in rule.key:
@@ -153,9 +188,11 @@ def _job_order(lane: FastRun, groups: list[list[int]], rates: Floats) -> NDArray
             time_s = lane.estimates / preferred[lane.demands.codes]
             gpus = np.maximum(trace.numbers("num_gpus"), 1.0)
             columns.append(time_s * gpus if name == "gpu_time_s" else time_s)
+    if lane.changes_keys:
+        return columns[0].copy(), np.arange(len(trace), dtype=np.int32)
     if not columns:
-        return np.arange(len(trace), dtype=np.int32)
-    return np.lexsort(columns[::-1]).astype(np.int32)
+        return np.empty(0), np.arange(len(trace), dtype=np.int32)
+    return np.empty(0), np.lexsort(columns[::-1]).astype(np.int32)
 
 
 def new_room(lane: FastRun) -> free_gpus.Room:
@@ -178,6 +215,8 @@ def new_room(lane: FastRun) -> free_gpus.Room:
     for shift_bits in range(32):
         bit[(1 << shift_bits) % 37] = shift_bits
     spots = most_spots(lane.demands, lane.pools) * _starts_per_job(lane) + slot
+    if lane.can_fail:
+        spots += 4 * int(sum(gpus.sum() for gpus in levels)) + _MORE_STARTS
     return free_gpus.Room(
         np.concatenate(words),
         np.concatenate(counts).astype(np.int64),
@@ -194,17 +233,20 @@ def new_room(lane: FastRun) -> free_gpus.Room:
 
 
 def _starts_per_job(lane: FastRun) -> int:
-    """Return the starts per job with space in the arrays: 1 without preemption, else 64.
+    """Return the starts per job with space in the arrays: 1, 16 with failures, 64 with preemption.
 
     A run with more starts is left to the general simulator.
     """
-    return 1 if lane.rule.preemption == "none" else 64
+    if lane.rule.preemption != "none":
+        return 64
+    return 16 if lane.can_fail else 1
 
 
-def new_run(lane: FastRun) -> loops.Run:
+def new_run(lane: FastRun, tables: Tables) -> loops.Run:
     """Return the state of a run before its begin, with space for its record."""
     jobs = len(lane.trace)
-    stints, decisions = jobs * _starts_per_job(lane), 2 * jobs * _starts_per_job(lane) + 1
+    stints = jobs * _starts_per_job(lane) + (_MORE_STARTS if lane.can_fail else 0)
+    decisions = 2 * stints + 1 + (_NODE_EVENTS if lane.can_fail else 0)
     most = min(jobs, sum(node.gpus for node in lane.cluster.nodes)) + 1
     several = lane.rule.backfill == "first_fit"
     lanes = np.bincount(lane.demands.codes) if several else np.array([jobs])
@@ -216,7 +258,8 @@ def new_run(lane: FastRun) -> loops.Run:
         np.empty(stints),
         np.empty(stints, np.int32),
         np.zeros(stints, np.int8),
-        # At every instant at least one job arrives or ends.
+        tables.key,
+        # Without node events, at every instant at least one job arrives or ends.
         np.empty(decisions),
         np.empty(3 * decisions, np.int32),
         np.empty(jobs, np.int32),
@@ -274,7 +317,7 @@ def new_order(lane: FastRun, tables: Tables) -> order.Order:
     lanes = _new_lanes(lane)
     restart_s = float(lane.conditions.overheads.restart_s)
     return order.Order(
-        np.zeros(14, np.int64),
+        np.zeros(15, np.int64),
         np.full(1, inf),
         rule.preemption == "attained",
         times,
@@ -288,7 +331,7 @@ def new_order(lane: FastRun, tables: Tables) -> order.Order:
         np.array([sum(1 << pool for pool in demand.pools) for demand in kinds], np.int64),
         tables.rates,
         nominal,
-        tables.work.copy(),
+        tables.left,
         np.full(jobs, -1.0),
         np.zeros(order.KEY * (jobs + len(lanes.size) + 1)),
         np.zeros(jobs),
@@ -309,7 +352,7 @@ def new_order(lane: FastRun, tables: Tables) -> order.Order:
 def _new_times(lane: FastRun, tables: Tables, nominal: Floats) -> order.Times:
     """Return the parameters of an order by remaining time, with space for links."""
     if lane.rule.preemption == "attained":
-        return order.Times(*(np.zeros(0) for _ in range(7)))
+        return order.Times(*(np.zeros(0) for _ in range(9)))
     rates, jobs = tables.rates, tables.jobs
     # At the speed of the first pool; jobs that fit none never wait.
     scale = np.ones(len(lane.demands.unique))
@@ -324,7 +367,8 @@ def _new_times(lane: FastRun, tables: Tables, nominal: Floats) -> order.Times:
     ]
     assert lane.estimates is not None, "an order by remaining time without estimates"
     links = [np.empty(len(lane.trace) * _starts_per_job(lane)) for _ in range(3)]
-    return order.Times(np.array(pace), scale, weight, lane.estimates.copy(), *links)
+    pauses = [np.zeros(len(lane.trace)) for _ in range(2)]
+    return order.Times(np.array(pace), scale, weight, lane.estimates.copy(), *pauses, *links)
 
 
 def _new_groups(lane: FastRun, tables: Tables, times: order.Times, running: int) -> order.Groups:

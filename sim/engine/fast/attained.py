@@ -13,6 +13,7 @@ from sim.engine.fast.loops import DECISIONS, JobArrays, Run, nearest_instant
 from sim.engine.fast.order import (
     CHANGES,
     COUNT,
+    COUNT_THEN,
     IS_PUNCTUAL,
     KEY,
     LATE,
@@ -53,28 +54,16 @@ def reset_key_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_
 
     A job that started at this instant keeps its old key and service.
     """
-    own = order.service
-    stored = own.queue[job]
     own, stored = order.service, order.service.queue[job]
     drop_crossings(own, job, len(order.left))
     if order.stint[job] < 0:
         return
-    own.executed_s[job] = service_s(order, jobs, run, job, now_s)
-    queue, row = stored, own.queues * jobs.kind[job]
-    executed_s = nearest_instant(own.executed_s[job])
-    while queue < own.queues and nearest_instant(own.limit_s[row + queue]) <= executed_s:
-        queue += 1
-        order.at[USED] = 1
-    own.queue[job] = queue
-    set_key(order, job, 0, float(queue))
+    queue = advance_queue_of(order, jobs, job, service_s(order, jobs, run, job, now_s))
     if own.by_submission:
         return
     decision, since = run.at[DECISIONS] + 1, int(order.since[job])
-    if queue != stored:  # by rounding, before its crossing
-        set_key(order, job, 1, _TAIL)
-        set_key(order, job, 2, order.at[COUNT] + 0.5)
-        set_key(order, job, 3, own.cross_s[(queue - 1) * len(order.left) + job])
-        set_key(order, job, 4, float(job))
+    if queue != stored:
+        set_crossed_key(order, job, order.at[COUNT])
     elif since // 3 == decision and since % 3 != _AMONG:
         set_key(order, job, 1, _TAIL)
         set_key(order, job, 2, order.count[job])
@@ -85,6 +74,48 @@ def reset_key_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_
         set_key(order, job, 2, order.since[job])
         set_key(order, job, 3, order.count[job])
         set_key(order, job, 4, 0.0)
+
+
+def set_evicted_key(order: Order, jobs: JobArrays, run: Run, job: int) -> None:
+    """Set the key of an evicted job: behind the jobs that are stopped at this instant."""
+    own, stored = order.service, order.service.queue[job]
+    drop_crossings(own, job, len(order.left))
+    served_s = own.served_gpu_s[job] / jobs.need[jobs.kind[job]]
+    queue = advance_queue_of(order, jobs, job, served_s)
+    if own.by_submission:
+        return
+    decision = run.at[DECISIONS] + 1
+    if queue != stored:
+        set_crossed_key(order, job, order.at[COUNT_THEN])
+        return
+    set_key(order, job, 1, -float(decision))
+    set_key(order, job, 2, 3.0 * (decision + 1))
+    set_key(order, job, 3, order.since[job])
+    set_key(order, job, 4, order.count[job])
+
+
+def advance_queue_of(order: Order, jobs: JobArrays, job: int, executed_s: float) -> int:
+    """Set the service of a job that waits again, and its queue in its key; return the queue."""
+    own = order.service
+    own.executed_s[job] = executed_s
+    queue, row = own.queue[job], own.queues * jobs.kind[job]
+    executed_s = nearest_instant(executed_s)
+    while queue < own.queues and nearest_instant(own.limit_s[row + queue]) <= executed_s:
+        queue += 1
+        order.at[USED] = 1
+    own.queue[job] = queue
+    set_key(order, job, 0, float(queue))
+    return int(queue)
+
+
+def set_crossed_key(order: Order, job: int, count: int) -> None:
+    """Set the rest of the key of a job that reached a limit by rounding, before its crossing."""
+    own = order.service
+    row = (own.queue[job] - 1) * len(order.left)
+    set_key(order, job, 1, _TAIL)
+    set_key(order, job, 2, count + 0.5)
+    set_key(order, job, 3, own.cross_s[row + job])
+    set_key(order, job, 4, float(job))
 
 
 def set_height_by_service(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:

@@ -22,11 +22,23 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from sim.engine.fast import attained, free_gpus, loops, order, preemption, remaining, reservation
+from sim.engine.fast import (
+    attained,
+    failures,
+    free_gpus,
+    loops,
+    order,
+    preemption,
+    queue_loop,
+    remaining,
+    reservation,
+)
 
 _SOURCES: Final[tuple[ModuleType, ...]] = (
     free_gpus,
     loops,
+    failures,
+    queue_loop,
     reservation,
     order,
     remaining,

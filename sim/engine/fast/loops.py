@@ -1,7 +1,6 @@
-"""The loop of queues without preemption; a job that does not fit blocks or is skipped.
+"""State of a run that all loops share: jobs, stints, their ends, and decisions.
 
-At an instant first come arrivals and ends, then one decision, as in `sim.engine.simulator`. See
-`sim.engine.fast.free_gpus` for compilation.
+See `sim.engine.fast.free_gpus` for compilation.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from sim.engine.fast.free_gpus import SPOTS, Room, free_spots, place_in_pool
 
 NEXT, RUNNING, WAITING, SETTLED, STINTS, CLOSED, DECISIONS, STUCK = range(8)
 """Indices of `Run.at`: next job to arrive; running, waiting and settled jobs; begun and closed
-stints; decisions; rank of the first job if it did not fit.
+stints; decisions; the first job if it did not fit.
 """
-CONTINUES, OVER, UNSUPPORTED = range(3)
-"""Results of a loop: more to do, the end, or a case for the general simulator only."""
+CONTINUES, OVER, UNSUPPORTED, UNKNOWN = range(4)
+"""Results of a loop: more to do, the end, a case for the general simulator only, or node events
+that are not known yet.
+"""
 
 
 class JobArrays(NamedTuple):
@@ -26,7 +27,8 @@ class JobArrays(NamedTuple):
     Parameters
     ----------
     submit_s, work : array of float64, shape (jobs,)
-        Submission times, and true work of each job.
+        Submission times, and true work of each job; after an eviction its work left, unless jobs
+        are stopped.
     kind : array of int32, shape (jobs,)
         The demand of each job; -1 = impossible.
     rank, by_rank : array of int32, shape (jobs,)
@@ -41,7 +43,9 @@ class JobArrays(NamedTuple):
     rate : array of float64, shape (pools,)
         Work per second in each pool.
     start_s : float, seconds
-        Pause at a start.
+        Pause at a first start.
+    pause_s : array of float64, shape (jobs,)
+        Pause at the next start of each job that is never stopped.
     how : int
         Way to choose nodes.
     several, locked : bool
@@ -64,6 +68,7 @@ class JobArrays(NamedTuple):
     ever: Any
     rate: Any
     start_s: float
+    pause_s: Any
     how: int
     several: bool
     locked: bool
@@ -93,12 +98,15 @@ class Run(NamedTuple):
         Stints in the order of their ends.
     ended : array of int8, shape (stints,)
         Ending of each stint, see `sim.engine.record`.
+    key : array of float64, shape (jobs,)
+        Key of each job if keys change during the run, else empty.
     decided_s : array of float64
         Instant of each decision.
     decided : array of int32
         Changes of each decision, and waiting and running jobs after it.
     lanes : array of int32, shape (jobs,)
-        Ranks of waiting jobs, one heap per demand or one for all; -1 - job = before all ranks.
+        Ranks of waiting jobs, one heap per demand or one for all; -1 - job = before all ranks. With
+        `key` the jobs.
     lane_base, lane_size : array of int64
         Begin of each heap in `lanes`, and its size.
     lane_state : array of int64, shape (lanes,)
@@ -115,18 +123,13 @@ class Run(NamedTuple):
     until_s: Any
     closed: Any
     ended: Any
+    key: Any
     decided_s: Any
     decided: Any
     lanes: Any
     lane_base: Any
     lane_size: Any
     lane_state: Any
-
-
-_EMPTY, _GREW, _OPEN, _BLOCKED = range(4)
-"""States of a lane: empty; no longer empty; its first job may fit; its first job does not fit until
-GPUs are freed.
-"""
 
 
 def heap_push(heap: Any, base: int, size: int, item: int) -> None:
@@ -157,30 +160,30 @@ def heap_pop(heap: Any, base: int, size: int) -> None:
     heap[base + at] = item
 
 
-def push_by(heap: Any, values: Any, size: int, item: int) -> None:
-    """Add an item to a heap by value; the caller updates the size."""
+def push_by(heap: Any, values: Any, base: int, size: int, item: int) -> None:
+    """Add an item to a heap by value at `base`; the caller updates the size."""
     at = size
     while at > 0:
         above = (at - 1) >> 1
-        if goes_first(values, heap[above], item):
+        if goes_first(values, heap[base + above], item):
             break
-        heap[at] = heap[above]
+        heap[base + at] = heap[base + above]
         at = above
-    heap[at] = item
+    heap[base + at] = item
 
 
-def pop_by(heap: Any, values: Any, size: int) -> int:
+def pop_by(heap: Any, values: Any, base: int, size: int) -> int:
     """Remove and return the item with the smallest value; the caller updates the size."""
-    first, item, size = heap[0], heap[size - 1], size - 1
+    first, item, size = heap[base], heap[base + size - 1], size - 1
     at, below = 0, 1
     while below < size:
-        if below + 1 < size and goes_first(values, heap[below + 1], heap[below]):
+        if below + 1 < size and goes_first(values, heap[base + below + 1], heap[base + below]):
             below += 1
-        if goes_first(values, item, heap[below]):
+        if goes_first(values, item, heap[base + below]):
             break
-        heap[at] = heap[below]
+        heap[base + at] = heap[base + below]
         at, below = below, 2 * below + 1
-    heap[at] = item
+    heap[base + at] = item
     return int(first)
 
 
@@ -191,12 +194,12 @@ def goes_first(values: Any, one: int, other: int) -> bool:
 
 def push_end(run: Run, stint: int) -> None:
     """Add a running stint to the heap of ends; the caller counts it in `RUNNING`."""
-    push_by(run.ends, run.until_s, run.at[RUNNING], stint)
+    push_by(run.ends, run.until_s, 0, run.at[RUNNING], stint)
 
 
 def pop_end(run: Run) -> int:
     """Remove and return the running stint that ends first; ties by begin."""
-    return pop_by(run.ends, run.until_s, run.at[RUNNING])
+    return pop_by(run.ends, run.until_s, 0, run.at[RUNNING])
 
 
 def nearest_instant(at_s: float) -> float:
@@ -213,12 +216,15 @@ def end_instant(now_s: float, resume_s: float, left: float, rate: float) -> floa
 
 
 def begin_stint(run: Run, jobs: JobArrays, room: Room, job: int, pool: int, now_s: float) -> bool:
-    """Begin a job's only stint on the last written spots; False = it ends after `LATEST_S`."""
+    """Begin a stint of a job that is never stopped, on the last written spots.
+
+    False = it ends after `LATEST_S`, or no work is left.
+    """
     at, stint, resume_s, first = run.at, run.at[STINTS], now_s, 0
     if stint:
         first = run.stint_first[stint - 1] + run.stint_spots[stint - 1]
-    if jobs.start_s > 0:
-        resume_s = nearest_instant(now_s + jobs.start_s)
+    if jobs.pause_s[job] > 0:
+        resume_s = nearest_instant(now_s + jobs.pause_s[job])
     until_s = end_instant(now_s, resume_s, jobs.work[job], jobs.rate[pool])
     run.stint_job[stint], run.stint_pool[stint] = job, pool
     run.stint_first[stint], run.stint_spots[stint] = first, room.at[SPOTS] - first
@@ -227,7 +233,7 @@ def begin_stint(run: Run, jobs: JobArrays, room: Room, job: int, pool: int, now_
     at[STINTS] = stint + 1
     at[RUNNING] += 1
     at[WAITING] -= 1
-    return until_s <= LATEST_S
+    return bool(until_s <= LATEST_S and jobs.work[job] > 0)
 
 
 def close_ended_stints(run: Run, room: Room, now_s: float) -> bool:
@@ -244,26 +250,6 @@ def close_ended_stints(run: Run, room: Room, now_s: float) -> bool:
     return bool(at[CLOSED] > before)
 
 
-def add_arrivals(run: Run, jobs: JobArrays, now_s: float) -> bool:
-    """Queue the jobs submitted now, or settle impossible ones; True = any job was queued."""
-    at, job, count = run.at, run.at[NEXT], len(jobs.submit_s)
-    before = at[WAITING]
-    while job < count and jobs.submit_s[job] <= now_s:
-        kind = jobs.kind[job]
-        if kind < 0:
-            at[SETTLED] += 1
-        else:
-            lane = kind if jobs.several else 0
-            heap_push(run.lanes, run.lane_base[lane], run.lane_size[lane], jobs.rank[job])
-            run.lane_size[lane] += 1
-            if run.lane_state[lane] == _EMPTY:
-                run.lane_state[lane] = _GREW
-            at[WAITING] += 1
-        job += 1
-    at[NEXT] = job
-    return bool(at[WAITING] > before)
-
-
 def place_gang(room: Room, jobs: JobArrays, kind: int) -> int:
     """Place a gang in the first of its pools that has room; return the pool, -1 = none has."""
     for group in range(jobs.groups[kind], jobs.groups[kind + 1]):
@@ -271,80 +257,6 @@ def place_gang(room: Room, jobs: JobArrays, kind: int) -> int:
         if place_in_pool(room, pool, jobs.need[kind], jobs.how, jobs.ever[group]):
             return int(pool)
     return -1
-
-
-def start_in_order(run: Run, jobs: JobArrays, room: Room, now_s: float) -> bool:
-    """Start jobs in order until one does not fit; False = a job ends after `LATEST_S`.
-
-    Notes the job that does not fit in `STUCK`; with `locked` it stays first in the queue.
-    """
-    while run.lane_size[0]:
-        rank = run.lanes[0]
-        job = jobs.by_rank[rank] if rank >= 0 else -1 - rank
-        pool = place_gang(room, jobs, jobs.kind[job])
-        if pool < 0:
-            if jobs.locked:
-                run.lanes[0] = -1 - job
-            run.at[STUCK] = run.lanes[0]
-            return True
-        heap_pop(run.lanes, 0, run.lane_size[0])
-        run.lane_size[0] -= 1
-        if not begin_stint(run, jobs, room, job, pool, now_s):
-            return False
-    return True
-
-
-def mark_open_lanes(run: Run, jobs: JobArrays, room: Room, freed: bool) -> None:
-    """Set the state of each lane: open if its first job may fit, else blocked or empty.
-
-    Unless GPUs were freed, only of empty lanes and of lanes that are no longer empty.
-    """
-    for lane in range(len(run.lane_size)):
-        state = run.lane_state[lane]
-        if run.lane_size[lane] == 0:
-            run.lane_state[lane] = _EMPTY
-        elif freed or state == _GREW:
-            run.lane_state[lane] = _BLOCKED
-            for group in range(jobs.groups[lane], jobs.groups[lane + 1]):
-                if room.free[jobs.pool[group]] >= jobs.need[lane]:
-                    run.lane_state[lane] = _OPEN
-
-
-def start_fitting(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bool) -> bool:
-    """Start all jobs that fit, in order; False = a job ends after `LATEST_S`."""
-    mark_open_lanes(run, jobs, room, freed)
-    while True:
-        best = -1
-        for lane in range(len(run.lane_size)):
-            if run.lane_state[lane] == _OPEN and (
-                best < 0 or run.lanes[run.lane_base[lane]] < run.lanes[run.lane_base[best]]
-            ):
-                best = lane
-        if best < 0:
-            return True
-        pool = place_gang(room, jobs, best)
-        if pool < 0:
-            run.lane_state[best] = _BLOCKED
-            continue
-        job = jobs.by_rank[run.lanes[run.lane_base[best]]]
-        heap_pop(run.lanes, run.lane_base[best], run.lane_size[best])
-        run.lane_size[best] -= 1
-        if run.lane_size[best] == 0:
-            run.lane_state[best] = _EMPTY
-        if not begin_stint(run, jobs, room, job, pool, now_s):
-            return False
-
-
-def decide_on_queue(run: Run, jobs: JobArrays, room: Room, now_s: float, freed: bool) -> bool:
-    """Start jobs in order and record a decision; False = a job ends after `LATEST_S`."""
-    at = run.at
-    before, fits = at[STINTS], True
-    if jobs.several:
-        fits = start_fitting(run, jobs, room, now_s, freed)
-    elif freed or run.lane_size[0] == 0 or run.lanes[0] != at[STUCK]:
-        fits = start_in_order(run, jobs, room, now_s)
-    record_decision(run, now_s, at[STINTS] - before)
-    return fits
 
 
 def record_decision(run: Run, now_s: float, changed: int) -> None:
@@ -371,20 +283,3 @@ def next_event_s(run: Run, jobs: JobArrays) -> float:
 def is_settled(run: Run, jobs: JobArrays) -> bool:
     """Return True if the run ends because all jobs are settled."""
     return bool(jobs.drains and run.at[SETTLED] == len(jobs.submit_s))
-
-
-def run_queue(run: Run, jobs: JobArrays, room: Room, steps: int) -> int:
-    """Advance the run by `steps` instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
-    for _ in range(steps):
-        now_s = next_event_s(run, jobs)
-        if now_s > jobs.horizon_s:
-            return OVER
-        if now_s == inf:
-            return UNSUPPORTED
-        arrived = add_arrivals(run, jobs, now_s)
-        freed = close_ended_stints(run, room, now_s)
-        if is_settled(run, jobs):
-            return OVER
-        if (arrived or freed) and not decide_on_queue(run, jobs, room, now_s, freed):
-            return UNSUPPORTED
-    return CONTINUES

@@ -12,14 +12,20 @@ from sim.engine.fast.loops import JobArrays
 
 (
     COUNT, CHANGES, STOPPED, STOPS, USED, FULL, LATE, FREED, SPENT, WALK, IS_DIRTY, LAST, LINKS,
-    IS_PUNCTUAL,
-) = range(14)  # fmt: skip
+    IS_PUNCTUAL, COUNT_THEN,
+) = range(15)  # fmt: skip
 """Indices of `Order.at`: places assigned; changes of this decision; jobs to stop for the current
 one; all stops of this decision; whether a running job was ever stopped, moved or demoted; whether
 an array was too short; whether a job that just ended had left its queue; the next five as in
-`allocators.queue.preemption.Tally`; links; as in `allocators.queue.las.Attained`.
+`allocators.queue.preemption.Tally`; links; as in `allocators.queue.las.Attained`; places
+assigned before this instant.
 """
-KEY = 6
+BOUND = 4
+"""Numbers of a bound; the first is its job."""
+KEY = 8
+"""Numbers of a key."""
+_COUNT, _LAST_COUNT = 5, 7
+"""Numbers of a key that may be links."""
 
 
 class Times(NamedTuple):
@@ -35,6 +41,8 @@ class Times(NamedTuple):
         Factor of the remaining time: 1, or the GPUs of the job.
     total : array of float64, shape (jobs,)
         Estimated work; doubled when a job outlives it.
+    pause_s, finish_s : array of float64, shape (jobs,)
+        Pause in the key of each job, and its finish as estimated at its last start or move.
     link_pace, link_since, link_count : array of float64
         Nested tie-breakers of jobs that changed their pace while running. A count below 0 is the
         link with the index -1 - count.
@@ -44,6 +52,8 @@ class Times(NamedTuple):
     scale: Any
     weight: Any
     total: Any
+    pause_s: Any
+    finish_s: Any
     link_pace: Any
     link_since: Any
     link_count: Any
@@ -172,7 +182,7 @@ class Order(NamedTuple):
         True work left at the last begin or stop of each job.
     resume_s : array of float64, shape (jobs,)
         End of the pause of the last stint of each job; -1 = it never ran.
-    key : array of float64, shape (jobs + lanes + 1, 6) as one row
+    key : array of float64, shape (jobs + lanes + 1, 8) as one row
         Key of each waiting job; running jobs keep the key of their start. Then the keys of the
         bounds, and that of the last start in this pass.
     height, since, count : array of float64, shape (jobs,)
@@ -246,6 +256,13 @@ def free_job(room: Room, order: Order, job: int) -> None:
 def take_job(room: Room, order: Order, job: int) -> None:
     """Take the GPUs of a job's spots."""
     take_spots(room, order.pool[job], order.first[job], order.spots[job])
+
+
+def forget_bounds(order: Order) -> None:
+    """Have the first job of each lane tried, as nodes came or went."""
+    for lane in range(len(order.lanes.size)):
+        order.lanes.until[lane] = 0.0
+        order.lanes.bound[BOUND * lane] = -1
 
 
 def count_freed(order: Order, gpus: int) -> None:
@@ -347,12 +364,15 @@ def nth_worst(order: Order, group: int, at: int) -> int:
 def is_before(order: Order, one: int, one_job: int, other: int, other_job: int) -> bool:
     """Return True if a row of `Order.key` with a job goes before another one."""
     key = order.key
-    for at in range(KEY - 1):
+    for at in range(KEY):
         mine, theirs = key[KEY * one + at], key[KEY * other + at]
         if mine != theirs:
-            return bool(mine < theirs)
-    side = compare_counts(order, key[KEY * one + KEY - 1], key[KEY * other + KEY - 1])
-    return one_job < other_job if side == 0 else side < 0
+            side = -1 if mine < theirs else 1
+            if at in (_COUNT, _LAST_COUNT):
+                side = compare_counts(order, mine, theirs)
+            if side != 0:
+                return side < 0
+    return one_job < other_job
 
 
 def goes_before(order: Order, one: int, other: int) -> bool:

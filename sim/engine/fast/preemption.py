@@ -16,15 +16,28 @@ from sim.engine.fast.attained import (
     gain_by_service,
     next_crossing_s,
     reset_key_by_service,
+    set_evicted_key,
     set_height_by_service,
     set_key_by_service,
     set_limit_by_service,
+)
+from sim.engine.fast.failures import (
+    EVENT,
+    EVICTIONS,
+    Failures,
+    drop_end,
+    evict_job,
+    find_stints_on,
+    has_space,
+    may_give_up,
+    move_node,
+    pop_node_event,
+    status_before,
 )
 from sim.engine.fast.free_gpus import SPOTS, Room, free_spots, place_in_pool
 from sim.engine.fast.loops import (
     CLOSED,
     CONTINUES,
-    DECISIONS,
     NEXT,
     OVER,
     RUNNING,
@@ -47,10 +60,13 @@ from sim.engine.fast.loops import (
 )
 from sim.engine.fast.order import (
     CHANGES,
+    COUNT,
+    COUNT_THEN,
     FREED,
     FULL,
     IS_DIRTY,
     LAST,
+    LATE,
     LINKS,
     SPENT,
     STOPPED,
@@ -62,6 +78,7 @@ from sim.engine.fast.order import (
     copy_key,
     count_freed,
     first_in_line,
+    forget_bounds,
     free_gpus_for,
     free_job,
     insert_running,
@@ -492,7 +509,7 @@ def find_movers(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: floa
                 gain_s, pool = best_move(run, jobs, room, order, job, now_s)
                 if pool >= 0:
                     order.loss_s[job] = -gain_s
-                    push_by(order.movers, order.loss_s, movers, job)
+                    push_by(order.movers, order.loss_s, 0, movers, job)
                     movers += 1
     return movers
 
@@ -527,7 +544,7 @@ def move_jobs(run: Run, jobs: JobArrays, room: Room, order: Order, now_s: float)
     """Move running jobs to free GPUs of better types, the largest gain first; True = any moved."""
     movers, has_moved = find_movers(run, jobs, room, order, now_s), False
     while movers:
-        job = pop_by(order.movers, order.loss_s, movers)
+        job = pop_by(order.movers, order.loss_s, 0, movers)
         movers -= 1
         # an earlier move may have taken the room
         _, pool = best_move(run, jobs, room, order, job, now_s)
@@ -578,21 +595,6 @@ def close_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) 
         run.at[RUNNING] -= 1
         run.at[WAITING] += 1
     return changes
-
-
-def drop_end(run: Run, stint: int) -> None:
-    """Remove a stint from the heap of ends."""
-    # A stopped job would have ended late, so searching from the end is faster.
-    ends, at = run.ends, run.at[RUNNING] - 1
-    while ends[at] != stint:
-        at -= 1
-    # It moves to the front, as if it ended first, and is removed there.
-    while at > 0:
-        above = (at - 1) >> 1
-        ends[at] = ends[above]
-        at = above
-    ends[0] = stint
-    pop_end(run)
 
 
 def begin_changed_stints(run: Run, jobs: JobArrays, order: Order, now_s: float) -> bool:
@@ -678,15 +680,92 @@ def receive_arrivals(run: Run, jobs: JobArrays, order: Order, now_s: float) -> b
     return bool(run.at[WAITING] > before)
 
 
-def has_space(run: Run) -> bool:
-    """Return True if the arrays of the record have space for another decision."""
-    most = len(run.ends)
-    stints, decisions = len(run.stint_job), len(run.decided_s)
-    return bool(run.at[STINTS] + most < stints and run.at[DECISIONS] + 1 < decisions)
+def evict_from_order(  # noqa: PLR0913, PLR0917 - a call, not an interface
+    run: Run,
+    jobs: JobArrays,
+    room: Room,
+    order: Order,
+    failures: Failures,
+    stint: int,
+    now_s: float,
+) -> None:
+    """Evict a running job: free its GPUs, update its service and end its stint."""
+    job = run.stint_job[stint]
+    need = jobs.need[jobs.kind[job]]
+    remove_running(order, jobs, job)
+    free_job(room, order, job)
+    order.spots[job] = 0
+    if order.by_service:
+        order.service.served_gpu_s[job] += need * (now_s - run.began_s[stint])
+        order.at[LATE] = 1  # the policy's remark holds only without evictions
+    if not evict_job(run, jobs, failures, stint, order.resume_s[job], now_s) and order.by_service:
+        end_service(order, job, now_s)
+    order.stint[job] = -1
+    count_freed(order, need)
 
 
-def run_preemption(run: Run, jobs: JobArrays, room: Room, order: Order, steps: int) -> int:
-    """Advance the run by `steps` instants; return `CONTINUES`, `OVER` or `UNSUPPORTED`."""
+def lose_nodes(
+    run: Run, jobs: JobArrays, room: Room, order: Order, failures: Failures, now_s: float
+) -> bool:
+    """Apply the node events of this instant and evict the jobs on failed nodes; True = any came."""
+    failures.at[EVICTIONS] = 0
+    event, came = pop_node_event(run, jobs, failures, now_s), False
+    while event >= 0:
+        came = True
+        if failures.change[event] < 0:
+            for place in range(find_stints_on(run, room, failures, failures.slot[event])):
+                stint = failures.hit[place]
+                evict_from_order(run, jobs, room, order, failures, stint, now_s)
+        move_node(room, failures, event)
+        event = pop_node_event(run, jobs, failures, now_s)
+    return came
+
+
+def requeue_evicted_jobs(
+    run: Run, jobs: JobArrays, order: Order, failures: Failures, now_s: float
+) -> None:
+    """Add the jobs evicted at this instant to the waiting ones."""
+    for at in range(failures.at[EVICTIONS]):
+        job = failures.waits_again[at]
+        if order.by_service:
+            set_evicted_key(order, jobs, run, job)
+        else:
+            reset_key_by_time(order, jobs, run, job, now_s)
+        push_waiting(order, jobs, job)
+
+
+def run_failing_preemption(
+    run: Run, jobs: JobArrays, room: Room, order: Order, failures: Failures, steps: int
+) -> int:
+    """Advance a run with failures by `steps` instants; return as `run_preemption`."""
+    for _ in range(steps):
+        next_s = min(next_event_s(run, jobs), failures.at_s[failures.at[EVENT]])
+        now_s = min(next_s, order.wake_s[0])
+        status = status_before(run, jobs, room, failures, now_s)
+        if status != CONTINUES:
+            return status
+        order.at[COUNT_THEN] = order.at[COUNT]
+        due = receive_arrivals(run, jobs, order, now_s) or now_s == order.wake_s[0]
+        due |= finish_jobs(run, jobs, room, order, now_s)
+        came = lose_nodes(run, jobs, room, order, failures, now_s)
+        if is_settled(run, jobs):
+            return OVER
+        if came:
+            requeue_evicted_jobs(run, jobs, order, failures, now_s)
+            forget_bounds(order)
+        if (due or came) and (
+            not decide_preempting(run, jobs, room, order, now_s) or may_give_up(run, jobs, failures)
+        ):
+            return UNSUPPORTED
+    return CONTINUES
+
+
+def run_preemption(
+    run: Run, jobs: JobArrays, room: Room, order: Order, failures: Failures, steps: int
+) -> int:
+    """Advance the run by `steps` instants; return `CONTINUES` or why it cannot continue."""
+    if failures.can_fail:
+        return run_failing_preemption(run, jobs, room, order, failures, steps)
     for _ in range(steps):
         now_s = min(next_event_s(run, jobs), order.wake_s[0])
         if now_s > jobs.horizon_s:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 
 from sim.clock import STEP_S
-from sim.engine.fast.loops import JobArrays, Run, nearest_instant
+from sim.engine.fast.loops import DECISIONS, JobArrays, Run, nearest_instant
 from sim.engine.fast.order import (
     COUNT,
     FULL,
@@ -57,6 +57,7 @@ def set_need(
         jobs.kind[job],
     )
     left_s = nearest_instant(left * times.scale[kind] + pause_s)
+    times.pause_s[job] = pause_s
     set_key(order, job, 0, left_s * times.weight[kind])
 
 
@@ -70,12 +71,37 @@ def set_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: fl
 
 
 def reset_key_by_time(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> None:
-    """Set the key of a stopped job; one placed at this instant keeps its tie-breakers."""
-    if abs(order.since[job]) != now_s:
+    """Set the key of a stopped or evicted job; one placed at this instant keeps its tie-breakers.
+
+    An evicted job that has lost work keeps the place that it had before.
+    """
+    if abs(order.since[job]) == now_s:
+        if order.stint[job] < 0:
+            return
+    elif order.stint[job] >= 0 or is_as_expected(order, jobs, run, job, now_s):
         set_place_among_equals(order, jobs, job, now_s)
-    elif order.stint[job] < 0:
-        return
+    else:
+        set_lost_place(order, jobs, job, run.decided_s[run.at[DECISIONS] - 1], now_s)
     set_need(order, jobs, run, job, now_s, order.restart_s)
+
+
+def is_as_expected(order: Order, jobs: JobArrays, run: Run, job: int, now_s: float) -> bool:
+    """Return True if an evicted job needs no more time than it did while it ran."""
+    kind, times = jobs.kind[job], order.times
+    left = estimated_work_left(order, jobs, run, job, now_s)
+    left_s = nearest_instant(left * times.scale[kind] + times.pause_s[job]) * times.weight[kind]
+    return bool(left_s <= nearest_instant(times.finish_s[job] - now_s) * pace_of(order, jobs, job))
+
+
+def set_lost_place(order: Order, jobs: JobArrays, job: int, decided_s: float, now_s: float) -> None:
+    """Set the tie-breakers of a job that lost work: its place at the last decision."""
+    before = nearest_instant(order.times.finish_s[job] - decided_s) * pace_of(order, jobs, job)
+    place = order_among_equals(order, jobs, job, decided_s)
+    set_key(order, job, 1, now_s)
+    set_key(order, job, 2, _LOST)
+    set_key(order, job, 3, before)
+    for at in range(len(place)):
+        set_key(order, job, at + 4, place[at])
 
 
 def pace_of(order: Order, jobs: JobArrays, job: int) -> float:
@@ -104,6 +130,8 @@ def set_place_among_equals(order: Order, jobs: JobArrays, job: int, now_s: float
     place = order_among_equals(order, jobs, job, now_s)
     for at in range(len(place)):
         set_key(order, job, at + 2, place[at])
+    for at in range(len(place) + 2, KEY):
+        set_key(order, job, at, 0.0)
 
 
 def ties(order: Order, job: int, pace: float, now_s: float, count: float) -> tuple[float, float]:
@@ -135,6 +163,7 @@ def set_height_by_time(order: Order, jobs: JobArrays, job: int, now_s: float) ->
     pace = pace_of(order, jobs, job)
     order.since[job], order.count[job] = ties(order, job, pace, now_s, float(order.at[COUNT]))
     order.height[job] = nearest_instant(now_s + order.key[KEY * job] / pace)
+    order.times.finish_s[job] = order.height[job]
 
 
 def set_limit_by_time(order: Order, group: int, job: int, now_s: float) -> None:

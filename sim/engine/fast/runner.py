@@ -17,21 +17,26 @@ from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Allocator, Demand, Floats, Ints, NodePool, QueueRule, rule_of
 from sim.demand import Demands, group_into_pools
-from sim.engine.fast import compiled, free_gpus, loops, order, parts, reservation
+from sim.engine.fast import compiled, failures, free_gpus, loops, order, parts, reservation
 from sim.engine.fast.arrays import (
     FastRun,
     Tables,
+    can_fail,
     most_spots,
     new_order,
     new_queue,
     new_room,
     new_run,
 )
-from sim.engine.faults import Faults
+from sim.engine.fast.node_events import NodeEvents, new_failures
 from sim.engine.record import (
+    CHANGED,
     COMPLETED,
+    EVICTED,
+    FAILED,
     FINISHED,
     OPEN,
+    PREEMPTED,
     UNFINISHED,
     UNSCHEDULABLE,
     Record,
@@ -97,6 +102,7 @@ def prepare_run(
             raise NotPlainError("the run of several parts ends at a horizon")
         if len(names) < 2 or parts.share_nodes(names, pools):
             raise NotPlainError(f"there is one {rule.by}, or several may use the same nodes")
+    _refuse(_failure_obstacles(rule, cluster, conditions))
     if rule.preemption != "none":
         _refuse(_preemption_obstacles(trace, pools, conditions.overheads))
     estimates = None
@@ -146,6 +152,16 @@ def _machine_obstacles(
     yield "gangs are too large", most_spots(demands, pools) > _MAX_SPOTS
 
 
+def _failure_obstacles(
+    rule: QueueRule, cluster: Cluster, conditions: Conditions
+) -> Iterator[tuple[str, bool]]:
+    """Yield (reason, holds) pairs for failing nodes that the loops do not support."""
+    fails = can_fail(conditions.faults, cluster)
+    yield "nodes fail, come or go in several partitions", fails and bool(rule.by)
+    reserves = rule.preemption == "none" and rule.backfill == "reservation"
+    yield "nodes fail, come or go while GPUs are reserved", fails and reserves
+
+
 def _preemption_obstacles(
     trace: Trace, pools: Sequence[NodePool], overheads: Overheads
 ) -> Iterator[tuple[str, bool]]:
@@ -160,8 +176,10 @@ def _condition_obstacles(
 ) -> Iterator[tuple[str, bool]]:
     """Yield (reason, holds) pairs for conditions that the loops do not support."""
     overheads, ends = conditions.overheads, conditions.horizon_s < inf
-    yield "nodes come and go", bool(cluster.changes)
-    yield "nodes or jobs fail", conditions.faults != Faults()
+    yield "nodes come unannounced", bool(cluster.unforeseen)
+    late_change = any(change.at_s > LATEST_S for change in cluster.changes)
+    yield "nodes come or go after the clock ends", late_change
+    yield "jobs are interrupted", conditions.faults.interruptions_per_node_h > 0
     yield "decisions take time", type(overheads) is not Overheads or overheads.latency(1) > 0
     yield "the run ends with the jobs that count", conditions.stop == "measured"
     late = LATEST_S < conditions.horizon_s < inf or not instant(conditions.horizon_s) > 0
@@ -200,12 +218,18 @@ class LoopOutcome(NamedTuple):
         Input of the loop, with its results.
     remarks : tuple of str
         Notes for the user.
+    record : Record or None
+        Record with the outages of nodes; None = several parts, where nothing fails.
+    failing : Failures or None
+        Evictions and lost work; None = as for `record`.
     """
 
     tables: Tables
     state: loops.Run
     space: free_gpus.Room
     remarks: tuple[str, ...]
+    record: Record | None = None
+    failing: failures.Failures | None = None
 
     @property
     def decisions(self) -> int:
@@ -281,9 +305,10 @@ def _run_part(
     lane: FastRun, tables: Tables, report: Callable[[int, float], None], settled: int = 0
 ) -> LoopOutcome:
     """Run the loop for one part of the cluster; `settled` jobs of other parts are done."""
-    state, space = new_run(lane), new_room(lane)
+    state, space = new_run(lane, tables), new_room(lane)
     arguments: tuple[Any, ...] = (state, tables.jobs, space)
-    name = loop_name(lane.rule)
+    name, events = loop_name(lane.rule), NodeEvents(lane)
+    failing = new_failures(lane, tables, len(state.stint_job))
     if name == "run_preemption":
         arguments = (*arguments, new_order(lane, tables))
     elif name == "run_reservation":
@@ -291,20 +316,24 @@ def _run_part(
     function = compiled.loop(name)
     if function is None:
         raise NotCompiledError(compiled.why_not())
-    status = loops.CONTINUES
-    while status == loops.CONTINUES:
-        status = function(*arguments, _INSTANTS_PER_REPORT)
+    status = loops.UNKNOWN
+    while status in {loops.CONTINUES, loops.UNKNOWN}:
+        if status == loops.UNKNOWN:
+            failing = events.read_more(failing)
+        own = () if name == "run_reservation" else (failing,)
+        status = function(*arguments, *own, _INSTANTS_PER_REPORT)
         now_s = float(state.decided_s[max(state.at[loops.DECISIONS] - 1, 0)])
         report(settled + int(state.at[loops.SETTLED]), now_s)
-    if status != loops.OVER:
+    if status != loops.OVER or events.are_too_close:
         raise NotPlainError(
             "a job would still run when the clock ends, or could never start, or jobs are stopped"
-            " too often"
+            " or evicted too often"
         )
     if not loops.is_settled(state, tables.jobs):
         _close_open_stints(state, tables.jobs.horizon_s)
     unused = lane.rule.unused if state.at[loops.DECISIONS] and not _has_passed(arguments) else ""
-    return LoopOutcome(tables, state, space, (unused,) if unused else ())
+    events.add_to(record := Record(), int(failing.at[failures.EVENT]))
+    return LoopOutcome(tables, state, space, (unused,) if unused else (), record, failing)
 
 
 def _close_open_stints(state: loops.Run, end_s: float) -> None:
@@ -343,7 +372,14 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
     job, began_s, until_s = outcome.stints
     gpus = trace.frame["num_gpus"].to_numpy()
     paused_s = np.minimum(instants(began_s + _pauses(lane, job)), until_s) - began_s
-    frames = Record().frames()
+    record = outcome.record or Record()
+    evicted = np.flatnonzero(state.ended[closed] == EVICTED)
+    evictions, lost_work = np.zeros(len(trace), np.int32), np.zeros(0)
+    if outcome.failing is not None:
+        evictions, lost_work = outcome.failing.evicted, outcome.failing.lost[closed[evicted]]
+    for at, lost in zip(evicted.tolist(), lost_work.tolist(), strict=True):
+        record.failure(float(until_s[at]), int(job[at]), ("outage", "worker"), lost, survived=False)
+    frames = record.frames()
     frames["segments"] = segments = pd.DataFrame(
         {
             "job": job,
@@ -369,20 +405,25 @@ def _to_result(lane: FastRun, outcome: LoopOutcome) -> RunResult:
         copy=False,
     )
     finished = np.bincount(job[outcome.finished], minlength=len(trace)) > 0
-    stopped = ~outcome.finished & (state.ended[closed] != OPEN)
+    stopped = (state.ended[closed] == CHANGED) | (state.ended[closed] == PREEMPTED)
     reason, end_s = "drained", float(tables.submit_s[-1])
     if len(closed):
         end_s = max(end_s, float(until_s[-1]))
     if not loops.is_settled(state, tables.jobs):
         reason, end_s = "horizon", tables.jobs.horizon_s
     settled = np.where(tables.impossible & (tables.submit_s <= end_s), UNSCHEDULABLE, UNFINISHED)
+    retries = lane.conditions.faults.retries
+    has_failed = (retries >= 0) & (evictions > retries)
     state_of: dict[str, NDArray[Any]] = {
-        "outcome": np.where(finished, COMPLETED, settled).astype(np.int32),
+        "outcome": np.where(finished, COMPLETED, np.where(has_failed, FAILED, settled)).astype(
+            np.int32
+        ),
         "served_gpu_s": np.bincount(job, gpus[job] * (until_s - began_s), len(trace)).astype(
             np.float64
         ),
         "preemptions": np.bincount(job[stopped], minlength=len(trace)).astype(np.int32),
-        "lost_work": np.zeros(len(trace)),
+        "evictions": evictions,
+        "lost_work": np.bincount(job[evicted], lost_work, len(trace)).astype(np.float64),
     }
     nothing = np.zeros(len(trace), np.int32)
     estimates = np.full(len(trace), np.nan) if lane.estimates is None else lane.estimates

@@ -33,6 +33,7 @@ from trainyard.traces.summary_reader import read_minimal_trace
 CLUSTER = Cluster.parse("4x8:v100")
 TRACE = busy_trace(200, 1)
 FAILING = Conditions(faults=Faults(mtbf_h=30, mttr_h=3))
+INTERRUPTED = Conditions(faults=Faults(interruptions_per_node_h=0.1))
 
 
 def run(name: str, conditions: Conditions | None = None, engine: str = "") -> str:
@@ -47,7 +48,8 @@ def test_the_fast_engine_is_used_where_it_can_be() -> None:
     assert run("fifo", engine="fast") == "fast"
     assert run("fifo", engine="kernel") == "kernel"
     assert run("fifo", engine="auto") == "fast"
-    assert run("fifo", FAILING, "auto") == "kernel"
+    assert run("fifo", FAILING, "auto") == "fast"
+    assert run("fifo", INTERRUPTED, "auto") == "kernel"
     assert run("fifo:wait_for_type=60", engine="auto") == "kernel"
     assert run("recorded", engine="auto") == "kernel"
 
@@ -67,7 +69,8 @@ def test_only_a_large_trace_loads_the_fast_engine(
 @pytest.mark.parametrize(
     ("name", "conditions", "why"),
     [
-        ("fifo", FAILING, "nodes or jobs fail"),
+        ("fifo", INTERRUPTED, "jobs are interrupted"),
+        ("easy", FAILING, "nodes fail, come or go while GPUs are reserved"),
         ("recorded", Conditions(), "states no rule"),
         ("sjf:mix=true", Conditions(), "states no rule"),
         ("fifo", Conditions(stop="measured"), "ends with the jobs that count"),
