@@ -288,11 +288,11 @@ class Optimus(Allocator):
         if total != self._total:
             self._total = total
             self._larger.clear()
-        known = self._larger.setdefault(job, {})
-        if size not in known:
+        options = self._larger.setdefault(job, {})
+        if size not in options:
             most, request = self._staff.size_range(view, job)[1], view.demand(job)
             had = _amount(self._staff.demand(request, size))
-            known[size] = []
+            options[size] = []
             for larger in (
                 Size(size.workers + 1, size.servers),
                 Size(size.workers, size.servers + 1),
@@ -304,8 +304,8 @@ class Optimus(Allocator):
                     takes = _subtract(_amount(self._staff.demand(request, larger)), had)
                     pairs = zip(takes, total, strict=True)
                     share = max(part / whole if whole else 0.0 for part, whole in pairs)
-                    known[size].append((larger, rate, share, takes))
-        return known[size]
+                    options[size].append((larger, rate, share, takes))
+        return options[size]
 
     def _acceptable_demands(self, view: View, job: JobId, size: Size) -> tuple[Demand, ...]:
         """Return the demands that a job accepts: the chosen and the least size."""

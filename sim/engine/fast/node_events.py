@@ -47,10 +47,10 @@ class NodeEvents:
         agenda = self._agenda
         while agenda.actions and len(self._rows) < self._wanted:
             agenda.now_s = agenda.actions[0][0]
-            known = len(self._rows)
+            count = len(self._rows)
             while agenda.actions and agenda.actions[0][0] <= agenda.now_s:
                 heappop(agenda.actions)[3]()
-            if len(self._rows) == known:
+            if len(self._rows) == count:
                 self._rows.append((agenda.now_s, -1, 0, ""))  # a node remains down
             self._note_pending()
         self._wanted *= 2
