@@ -23,21 +23,21 @@ AROUND: Final = ("benchmarks", "scripts", "setup.py")
 # Package -> its places and the maximum number of statements. A file belongs to the package with
 # the longest matching place.
 BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
-    "sim": (("sim",), 9_600),
-    "jobtraces": (("jobtraces",), 5_790),
+    "sim": (("sim",), 9_700),
+    "jobtraces": (("jobtraces",), 5_850),
     "allocators": (("allocators",), 8_690),
     "allocators/sites": (("allocators/sites",), 6_280),
     "trainyard": (("trainyard",), 15_550),
     "trainyard/views": (("trainyard/views",), 3_310),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_670),
     "benchmarks, scripts": (AROUND, 2_830),
-    "tests": (("tests",), 40_950),
+    "tests": (("tests",), 41_400),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, imports for annotations included."""
 UPWARD: Final = 0
 """Imports between neighbors of one folder that close a loop."""
-ONE_IMPORTER: Final = 63
+ONE_IMPORTER: Final = 65
 """Modules that only one other module imports, in the same folder."""
 TWICE: Final = 3
 """Class names that two or more modules define."""
