@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sim.engine.fast.free_gpus import Room, free_spots, move_items, take_spots
-from sim.engine.fast.loops import JobArrays
+from sim.engine.fast.loops import JobArrays, Run
 
 (
     COUNT, CHANGES, STOPPED, STOPS, USED, FULL, LATE, FREED, SPENT, WALK, IS_DIRTY, LAST, LINKS,
@@ -256,6 +256,47 @@ def free_job(room: Room, order: Order, job: int) -> None:
 def take_job(room: Room, order: Order, job: int) -> None:
     """Take the GPUs of a job's spots."""
     take_spots(room, order.pool[job], order.first[job], order.spots[job])
+
+
+def free_stopped(room: Room, order: Order, first: int, end: int) -> None:
+    """Free the GPUs of a range of `Order.stopped`."""
+    for at in range(first, end):
+        free_job(room, order, order.stopped[at])
+
+
+def take_stopped(room: Room, order: Order, first: int, end: int) -> None:
+    """Take the GPUs of a range of `Order.stopped` again."""
+    for at in range(first, end):
+        take_job(room, order, order.stopped[at])
+
+
+def add_change(order: Order, job: int) -> None:
+    """Add a job to the changes, unless it is in them."""
+    if order.change_at[job] < 0:
+        order.change_at[job] = order.at[CHANGES]
+        order.changed[order.at[CHANGES]] = job
+        order.at[CHANGES] += 1
+
+
+def drop_change(order: Order, job: int) -> None:
+    """Drop a job from the changes."""
+    order.changed[order.change_at[job]] = -1
+    order.change_at[job] = -1
+
+
+def has_same_place(run: Run, room: Room, order: Order, job: int) -> bool:
+    """Return True if a stopped job's new nodes and GPUs per node equal its old ones."""
+    stint = order.stint[job]
+    if run.stint_spots[stint] != order.spots[job]:
+        return False
+    old, new = run.stint_first[stint], order.first[job]
+    for at in range(order.spots[job]):
+        if (
+            room.spot_slot[old + at] != room.spot_slot[new + at]
+            or room.spot_gpus[old + at] != room.spot_gpus[new + at]
+        ):
+            return False
+    return True
 
 
 def forget_bounds(order: Order) -> None:

@@ -74,13 +74,17 @@ from sim.engine.fast.order import (
     USED,
     WALK,
     Order,
+    add_change,
     compare_height,
     copy_key,
     count_freed,
+    drop_change,
     first_in_line,
     forget_bounds,
     free_gpus_for,
     free_job,
+    free_stopped,
+    has_same_place,
     insert_running,
     is_before,
     is_higher,
@@ -89,6 +93,7 @@ from sim.engine.fast.order import (
     push_waiting,
     remove_running,
     take_job,
+    take_stopped,
 )
 from sim.engine.fast.remaining import (
     gain_by_time,
@@ -135,38 +140,6 @@ def add_to_running(order: Order, jobs: JobArrays, run: Run, job: int, now_s: flo
     else:
         set_height_by_time(order, jobs, job, now_s)
     insert_running(order, jobs, job)
-
-
-# -- changes of a decision
-
-
-def add_change(order: Order, job: int) -> None:
-    """Add a job to the changes, unless it is in them."""
-    if order.change_at[job] < 0:
-        order.change_at[job] = order.at[CHANGES]
-        order.changed[order.at[CHANGES]] = job
-        order.at[CHANGES] += 1
-
-
-def drop_change(order: Order, job: int) -> None:
-    """Drop a job from the changes."""
-    order.changed[order.change_at[job]] = -1
-    order.change_at[job] = -1
-
-
-def has_same_place(run: Run, room: Room, order: Order, job: int) -> bool:
-    """Return True if a stopped job's new nodes and GPUs per node equal its old ones."""
-    stint = order.stint[job]
-    if run.stint_spots[stint] != order.spots[job]:
-        return False
-    old, new = run.stint_first[stint], order.first[job]
-    for at in range(order.spots[job]):
-        if (
-            room.spot_slot[old + at] != room.spot_slot[new + at]
-            or room.spot_gpus[old + at] != room.spot_gpus[new + at]
-        ):
-            return False
-    return True
 
 
 # -- the search for jobs to stop
@@ -227,18 +200,6 @@ def place_job(order: Order, jobs: JobArrays, room: Room, job: int, first: int) -
         return False
     order.pool[job], order.first[job], order.spots[job] = pool, first, room.at[SPOTS] - first
     return True
-
-
-def free_stopped(room: Room, order: Order, first: int, end: int) -> None:
-    """Free the GPUs of a range of `Order.stopped`."""
-    for at in range(first, end):
-        free_job(room, order, order.stopped[at])
-
-
-def take_stopped(room: Room, order: Order, first: int, end: int) -> None:
-    """Take the GPUs of a range of `Order.stopped` again."""
-    for at in range(first, end):
-        take_job(room, order, order.stopped[at])
 
 
 def find_victims(order: Order, jobs: JobArrays, first: int, end: int, now_s: float) -> int:

@@ -20,7 +20,7 @@ from sim import metrics
 from sim.cluster import Cluster
 from sim.conditions import Conditions
 from sim.contract import Spec
-from sim.engine.fast import compiled, loops, runner
+from sim.engine.fast import compiled, queue_loop, runner
 from sim.engine.fast.runner import NotPlainError
 from sim.engine.faults import Faults
 from sim.errors import ParameterError, TraceError
@@ -264,7 +264,7 @@ def test_numba_finds_the_code_of_another_checkout(anew: pytest.MonkeyPatch, tmp_
     assert own is not None
     file = Path(functions["run_queue"].py_func.__code__.co_filename)
     assert (file.parent, file.stat().st_mtime) == (own, 0)
-    assert file.read_bytes() == Path(str(loops.__file__)).read_bytes()
+    assert file.read_bytes() == Path(str(queue_loop.__file__)).read_bytes()
     assert Path(functions["run_queue"].stats.cache_path) == own / "__pycache__"
 
 

@@ -134,7 +134,9 @@ def test_the_engine_that_will_run_decides(store: Store, monkeypatch: pytest.Monk
     assert seconds() == pytest.approx(0.108)
     # No rule, or conditions that only the general simulator knows.
     assert seconds(allocator=Spec("conservative")) == pytest.approx(5.008)
-    assert seconds(faults=Spec("faults", {"mtbf_h": 1e9})) == pytest.approx(1.708)
+    assert seconds(faults=Spec("faults", {"mtbf_h": 1e9})) == pytest.approx(0.108)
+    interrupted = Spec("faults", {"interruptions_per_node_h": 1e-9})
+    assert seconds(faults=interrupted) == pytest.approx(1.708)
     trace = load_trace(large, store)
     assert estimate.usual_seconds(base, trace) == pytest.approx(0.108)
     assert estimate.usual_seconds(base, trace, "kernel") == pytest.approx(1.708)
