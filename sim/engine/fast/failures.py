@@ -52,6 +52,8 @@ class Failures(NamedTuple):
         Instant of each node event that is known. Then inf, or -1 if later ones are not known yet.
     slot, change : array of int32 and int8, shape (events,)
         Slot of the node, and 1 if it returns, -1 if it fails, 0 if it remains down.
+    is_joined : array of int8, shape (events,)
+        Whether the event comes with the one before: both apply even if the run ends between them.
     is_pending : array of int8, shape (events,)
         Whether a node that is down after the instant of the event will return.
     pool, gpus : array of int64, shape (slots,)
@@ -84,6 +86,7 @@ class Failures(NamedTuple):
     at_s: Any
     slot: Any
     change: Any
+    is_joined: Any
     is_pending: Any
     pool: Any
     gpus: Any
@@ -121,7 +124,9 @@ def status_before(run: Run, jobs: JobArrays, room: Room, failures: Failures, now
 def pop_node_event(run: Run, jobs: JobArrays, failures: Failures, now_s: float) -> int:
     """Return the next event of this instant that changes a node; -1 = none, or all are settled."""
     at = failures.at
-    while failures.at_s[at[EVENT]] == now_s and not is_settled(run, jobs):
+    while failures.at_s[at[EVENT]] == now_s and (
+        failures.is_joined[at[EVENT]] or not is_settled(run, jobs)
+    ):
         at[EVENT] += 1
         if failures.change[at[EVENT] - 1]:
             return int(at[EVENT]) - 1

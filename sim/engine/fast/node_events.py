@@ -31,11 +31,13 @@ class NodeEvents:
         self._agenda = Agenda()
         self._outages = Outages(self._agenda, self._node_down, self._node_up)
         self._rows: list[tuple[float, int, int, str]] = []
+        self._joined: list[bool] = []
         self._pending: list[bool] = []
         self._wanted = _FIRST_EVENTS
         if lane.can_fail:
             conditions = lane.conditions
             self._outages.start(conditions.faults, lane.cluster, conditions.seed)
+            self._note_joined()
             self._note_pending()
         self._begun = len(self._rows)
         nodes = [node for pool in lane.pools for node in pool.nodes]
@@ -50,8 +52,10 @@ class NodeEvents:
             count = len(self._rows)
             while agenda.actions and agenda.actions[0][0] <= agenda.now_s:
                 heappop(agenda.actions)[3]()
+                self._note_joined()
             if len(self._rows) == count:
                 self._rows.append((agenda.now_s, -1, 0, ""))  # a node remains down
+                self._note_joined()
             self._note_pending()
         self._wanted *= 2
         at_s = [row[0] for row in self._rows]
@@ -59,6 +63,7 @@ class NodeEvents:
             at_s=np.array([*at_s, -1.0 if agenda.actions else np.inf]),
             slot=self._slot_of[np.array([row[1] for row in self._rows], np.int64)],
             change=np.array([row[2] for row in self._rows], np.int8),
+            is_joined=np.array(self._joined, np.int8),
             is_pending=np.array(self._pending, np.int8),
         )
 
@@ -84,6 +89,11 @@ class NodeEvents:
         """Add the return of a node."""
         self._rows.append((self._agenda.now_s, node, 1, ""))
 
+    def _note_joined(self) -> None:
+        """Note for the new events that they come together."""
+        new = len(self._rows) - len(self._joined)
+        self._joined += [index > 0 for index in range(new)]
+
     def _note_pending(self) -> None:
         """Note for the events of this instant whether a node will return."""
         new = len(self._rows) - len(self._pending)
@@ -107,6 +117,7 @@ def new_failures(lane: FastRun, tables: Tables, stints: int) -> failures.Failure
         lane.can_fail,
         np.full(1, np.inf),
         np.zeros(0, np.int32),
+        np.zeros(0, np.int8),
         np.zeros(0, np.int8),
         np.zeros(0, np.int8),
         np.repeat(np.arange(len(lane.pools)), [len(pool.nodes) for pool in lane.pools]),

@@ -62,6 +62,21 @@ def test_a_job_without_retries_has_failed(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_nodes_that_leave_together_do_so_even_if_the_run_ends_with_the_first(policy: str) -> None:
+    """The job fails with node 0 and the run is over. Node 1 leaves by the same change, but its
+    outage of its own no longer begins.
+    """
+    trace, two = jobs((0, 2, 50)), Cluster.parse("2x1:v100")
+    faults = Faults(retries=0)
+    change = replace(two, changes=(Change(20.0, (0, 1), False),))
+    result = follow(policy, trace, change, Conditions(faults=faults))
+    assert result.outages[["node", "t0"]].to_numpy().tolist() == [[0, 20], [1, 20]]
+    each = replace(faults, outages="0:20:90;1:20:90")
+    result = follow(policy, trace, two, Conditions(faults=each))
+    assert (result.end_s, len(result.outages)) == (20, 1)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_maintenance_takes_a_node_for_a_while(policy: str) -> None:
     """Both jobs run at once from 0 s to 40 s; node 1 is gone until 70 s, when 60 s are left."""
     changes = (Change(40.0, (1,), False), Change(70.0, (1,), True))
