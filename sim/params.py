@@ -309,6 +309,8 @@ def _field_info(item: dataclasses.Field[Any], hint: Any) -> ParamInfo:
 
 def _convert_checked(owner: str, info: ParamInfo, value: Any) -> Any:
     """Convert a value to the kind of its parameter; refuse it if out of range or choices."""
+    if info.kind == "numbers" and value == "" and info.default == ():
+        return ()
     try:
         converted = _CONVERTERS[info.kind](value)
     except (TypeError, ValueError, KeyError, OverflowError) as error:

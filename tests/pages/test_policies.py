@@ -327,6 +327,23 @@ def test_numbers_are_entered_with_slashes_and_checked(visit: Open, tiny: Study) 
     assert dict(study_of(app).allocators[-1].params)[numbers.name] == (100.0, 2000.0)
 
 
+def _draw_unchanged_forms() -> None:
+    """Draw the form of every policy and check what it gives (run as a page)."""
+    from sim.params import Spec as PolicySpec  # noqa: PLC0415 - a page of its own
+    from trainyard.study import catalog as entries  # noqa: PLC0415
+    from ui.choosing.forms import draw_spec  # noqa: PLC0415
+
+    for choice in entries.allocator_choices():
+        spec = PolicySpec(choice.name)
+        entered = entries.canonical("allocator", draw_spec(choice.name, spec, choice.name))
+        assert entered == entries.canonical("allocator", spec), choice.name
+
+
+def test_no_form_with_its_defaults_gives_an_error() -> None:
+    app = AppTest.from_function(_draw_unchanged_forms, default_timeout=60).run()
+    assert [item.message for item in app.exception] == []
+
+
 def test_jobs_change_size_under_the_plainest_model_and_servers_are_a_second_step(
     visit: Open, tiny: Study
 ) -> None:
