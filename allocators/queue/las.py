@@ -409,14 +409,14 @@ class Las(Allocator):
         unit="GPU-s",
         low=1,
         high=1e12,
-        help="Service at which a job leaves each queue but the last, in the 'Measure of service'.",
+        help="Service at which a job leaves each queue but the last; seconds if `measure` is s.",
     )
     measure: str = param(
         "gpu_s",
         title="Measure of service",
         choices=("gpu_s", "s"),
         labels={"gpu_s": "GPUs × seconds", "s": "Seconds"},
-        help="GPUs times seconds held, or seconds held.",
+        help="Unit of service. gpu_s: GPUs times seconds held. s: seconds held.",
     )
     order: str = param(
         "tiresias",
@@ -424,7 +424,8 @@ class Las(Allocator):
         choices=("tiresias", "arrival"),
         labels={"tiresias": "Running, stopped, waiting", "arrival": "Submission"},
         help=(
-            "Running jobs, then stopped ones, then waiting ones; or by submission, running or not."
+            "Within a queue. tiresias: running jobs, then waiting ones, stopped jobs first."
+            " arrival: by submission, running or not."
         ),
     )
     promote_factor: float = param(

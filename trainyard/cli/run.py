@@ -549,7 +549,7 @@ def _run_cells(one: FinishedRun) -> dict[str, str]:
         if numbers[name]
     ]
     return {
-        "policy": one.label,
+        "allocator": one.label,
         "done": f"{numbers['completed']:,}",
         "not done": ", ".join(others) or "0",
         **{

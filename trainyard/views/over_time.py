@@ -22,21 +22,26 @@ _STATES: Final = {state.column: f"GPUs {state.name}" for state in charts.STATES}
 
 def queue(
     compared: ComparedRuns,
-    look: charts.Look | None = None,
+    high: str = "",
     *,
+    alone: bool = True,
     marks: Sequence[float] = (),
     note: str = "",
 ) -> FigureView:
     """Return the figure of jobs waiting and GPUs busy over time, one line per policy.
 
-    Two rows; without GPUs only the queue. Of many policies the second row draws the strong ones.
+    Two rows; without GPUs only the queue. The policies are `compared.around(high)`.
 
     Parameters
     ----------
     compared : ComparedRuns
         The runs.
-    look : Look or None
-        From `compared.look`; None = of a figure alone, which has no strip of the whole run.
+    high : str
+        Title of the policy that is drawn strong beside the baseline; "" = the one that the headline
+        is about.
+    alone : bool
+        Whether no ledger stands below, which names the lines and reads them; then there is no strip
+        of the whole run either.
     marks : sequence of float, seconds
         Instants that are marked by a thin line.
     note : str
@@ -47,27 +52,28 @@ def queue(
     StoreError
         If a stored result was deleted.
     """
-    look = look or compared.look(alone=True)
-    loads, titles, alone = compared.loads, list(look.colours), look.alone
-    strong = [title for title in titles if title in (look.baseline, look.high)]
+    high = high or compared.report.first_headline.subject
+    loads = compared.loads
+    titles = compared.around(high)
     busy = compared.cluster.gpus > 0
-    is_limited = busy and bool(strong) and len(titles) > charts.lines.MAX_BUSY
+    look = compared.look(high, alone=alone)
     figure = charts.load(
         charts.Course(
             loads.edges_s,
             loads.exact,
             {title: loads.runs[title].waiting for title in titles},
-            {title: loads.runs[title].busy for title in (strong if is_limited else titles)}
-            if busy
-            else {},
+            {title: loads.runs[title].busy for title in titles} if busy else {},
             note,
-            {title: loads.runs[title].most for title in strong},
-            " and ".join(charts.lines.short_names(strong).values()) if is_limited else "",
+            {
+                title: loads.runs[title].most
+                for title in (compared.baseline, high)
+                if title in titles
+            },
         ),
         look,
         compared.axis,
         None if alone else _whole_queue(compared),
-        area_note(compared, look.high),
+        area_note(compared, high),
         marks,
     )
     most = ", ".join(f"{title} {count(loads.runs[title].peak)}" for title in titles)
