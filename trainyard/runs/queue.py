@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Any, Final, Literal, Protocol
@@ -22,6 +23,10 @@ State = Literal["waiting", "running", "done", "failed", "cancelled"]
 ENDED: Final = ("done", "failed", "cancelled")
 SHORT_S: Final = 5.0
 """Estimated seconds below which a run may use the spare worker."""
+_ATTEMPTS: Final = 2
+"""Maximum number of attempts of a run whose worker is killed."""
+_POOL_ATTEMPTS: Final = 5
+"""The same if the pool broke, which workers of other runs can cause."""
 LOST: Final = (
     "The machines of these runs were lost. Finished runs are kept. Start again to continue."
 )
@@ -447,9 +452,10 @@ class RunQueue:
     def _set_outcome(
         self, run: QueuedRun, future: Future[Any], fault: BaseException | None
     ) -> None:
-        """Set the outcome of a run; retry it once if its worker was killed."""
+        """Set the outcome of a run; try it again if its worker was killed."""
         killed = fault is not None and not self.executor.remote and was_killed(fault)
-        if killed and run.attempts == 1 and run.submissions:
+        most = _POOL_ATTEMPTS if isinstance(fault, BrokenProcessPool) else _ATTEMPTS
+        if killed and run.attempts < most and run.submissions:
             run.state, run.future = "waiting", None
             self._waiting.append(run)
         elif isinstance(fault, CancelledError):

@@ -177,7 +177,7 @@ def test_submitting_again_right_after_the_last_cancel_runs_it(
         ("infeasible", "Fifo asked for 9 GPUs at 5 s; 8 are free."),
         ("fault", "A fault in Trainyard stopped this run (KeyError: 'gone')"),
         ("memory", "Memory ran out in this run."),
-        ("die 2", "The worker process was killed at each attempt."),
+        ("die 9", "The worker process was killed at each attempt."),
     ],
 )
 def test_failures_are_sentences_and_do_not_sink_the_others(
@@ -194,12 +194,12 @@ def test_failures_are_sentences_and_do_not_sink_the_others(
     assert other.state == "done"
 
 
-def test_a_run_whose_worker_is_killed_is_tried_again_once(pool: WorkerPool, named: Named) -> None:
+def test_a_run_whose_worker_is_killed_is_tried_again(pool: WorkerPool, named: Named) -> None:
     jobs = [pool.submit(named("die 1", 1)), pool.submit(named("die 9", 2))]
-    assert wait_all(jobs, 60)
+    assert wait_all(jobs)
     assert [job.state for job in jobs] == ["done", "failed"]
-    begun = [name for name, *_ in ran(pool.store.root) if name in ("die 1", "die 9")]
-    assert sorted(begun) == ["die 1", "die 1", "die 9", "die 9"]
+    # Twice each, and up to five times if a death breaks the pool (see `_POOL_ATTEMPTS`).
+    assert all(2 <= len(pids_of(pool, job)) <= 5 for job in jobs)
 
 
 def test_an_idle_worker_that_dies_is_replaced(pool: WorkerPool, named: Named) -> None:
@@ -248,6 +248,24 @@ def test_workers_that_die_before_they_begin_are_started_anew(store: Store, named
             worker.kill()
         assert job.wait(300)
         assert (job.state, job.error) == ("done", "")
+    finally:
+        fresh.grace.begin("anyone", 60)
+        fresh.close()
+
+
+def test_a_run_is_tried_again_if_idle_workers_die_with_its_own(store: Store, named: Named) -> None:
+    before = workers_here()
+    fresh = WorkerPool(store, Processes(1, spare=1), work=act)
+    try:
+        for turn in range(4):
+            job = fresh.submit(named("hold", turn))
+            own = psutil.Process(pid_of(fresh, job))
+            # The second death breaks the pool while the run waits for its second attempt.
+            for worker in (own, *(workers_here() - before - {own})):
+                worker.kill()
+            release_runs(fresh, job)
+            assert job.wait(300)
+            assert (job.state, job.error) == ("done", "")
     finally:
         fresh.grace.begin("anyone", 60)
         fresh.close()
