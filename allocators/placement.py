@@ -60,7 +60,7 @@ def mix_param() -> Any:
     """Declare the policy parameter ``mix``."""
     return param(
         False,
-        title="Mix GPU types in a gang",
+        title="Mix GPU types",
         help="Whether one gang may span GPU types when no single type has room.",
     )
 
@@ -640,7 +640,7 @@ def wait_for_type_param() -> Any:
         unit="s",
         low=0,
         high=1e7,
-        help=("Time after submission until a job takes another type than the first of `types`."),
+        help=("Time after submission until a job takes another than its 'Preferred GPU type'."),
     )
 
 

@@ -336,13 +336,13 @@ def backfill_param(default: str = "none", *, locked: bool = False) -> Any:
     more = ""
     if locked:
         labels["locked"] = "None, and the first job keeps its place"
-        more = " locked: as none, and no later arrival passes a job that had no room."
+        more = " Keeps its place: no later arrival passes a job that had no room."
     return param(
         default,
         choices=tuple(labels),
         labels=labels,
         help=(
-            "none: the first job without room blocks all jobs behind it. first_fit: jobs behind"
+            "None: the first job without room blocks all jobs behind it. First fit: jobs behind"
             f" it start if they fit.{more}"
         ),
         was="head",

@@ -125,8 +125,8 @@ class Overheads:
         low=0,
         high=86_400,
         help=(
-            "Time to relaunch one replica after its interruption, for jobs that hand out "
-            "data in shards."
+            "Time to relaunch one replica after its interruption, for jobs whose workers take"
+            " data in small pieces."
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import streamlit as st
@@ -116,6 +117,12 @@ def highlighted_policy(report: ComparisonReport) -> str:
         return url_title
     goal = st.session_state.get(url_params.GOAL) or url_params.get(url_params.GOAL)
     return report.headlines.get(goal, report.first_headline).subject
+
+
+def hidden_policies(titles: Sequence[str]) -> tuple[str, ...]:
+    """Return the titles of policies with hidden lines, from the URL."""
+    hidden = url_params.get_titles(url_params.HIDE)
+    return tuple(title for title in titles if title in hidden)
 
 
 def draw_accuracy(report: ComparisonReport) -> None:

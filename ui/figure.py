@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import pandas as pd
@@ -12,7 +12,7 @@ import streamlit as st
 from trainyard.formatting import common_unit
 from trainyard.results import outcomes
 from trainyard.views import charts
-from trainyard.views.figure_view import FigureView
+from trainyard.views.figure_view import LARGE_SCALE, FigureView
 from ui import url_params, words
 
 ViewOrNone = TypeVar("ViewOrNone", bound=FigureView | None)
@@ -76,6 +76,11 @@ def draw(
     return event
 
 
+def type_scale() -> float:
+    """Return the factor on the size of text in charts."""
+    return LARGE_SCALE if has_large_type() else 1.0
+
+
 def has_large_type() -> bool:
     """Return True if charts use large type: Compare is presented in a large window."""
     return url_params.is_presenting() and bool(st.session_state.get(LARGE_TYPE, True))
@@ -130,7 +135,9 @@ def build_view(key: tuple[Any, ...], make: Callable[[], ViewOrNone]) -> ViewOrNo
     return view
 
 
-def draw_table(rows: pd.DataFrame, **options: Any) -> None:
+def draw_table(
+    rows: pd.DataFrame, *, helps: Mapping[str, str] | None = None, **options: Any
+) -> None:
     """Draw a sortable table; each column of seconds is shown in one unit.
 
     Parameters
@@ -138,10 +145,15 @@ def draw_table(rows: pd.DataFrame, **options: Any) -> None:
     rows : DataFrame
         A number column titled "... (s)" holds seconds; it is shown in one unit that suits most of
         its values.
+    helps : mapping of str or None
+        Title of a column -> help of its header.
     **options
         For `st.dataframe`.
     """
     table, formats = in_units(rows)
+    for title, shown in zip(rows.columns, table.columns, strict=True):
+        if helps and title in helps:
+            formats[shown] = formats.get(shown, st.column_config.Column()) | {"help": helps[title]}
     st.dataframe(table, column_config=formats | options.pop("column_config", {}), **options)
 
 

@@ -30,7 +30,7 @@ def draw(study: Study) -> None:
         st.caption(_description(study))
         st.space("small")
         view = figure.cached_view(
-            ("picture", compared.report.mark), lambda: over_time.queue(compared, alone=False)
+            ("picture", compared.report.mark), lambda: over_time.queue(compared, compared.look())
         )
         figure.draw(view, "picture_chart", is_bare=True, height=HEIGHT_PX)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+from urllib.parse import unquote
 
 import streamlit as st
 
@@ -22,7 +23,10 @@ CAPACITY: Final = "capacity"
 """Tabs of Plan that other pages link to."""
 GOAL: Final = "goal"
 HIGH: Final = "high"
-"""URL parameters: the metric that judges policies, and the title of the highlighted policy."""
+HIDE: Final = "hide"
+"""URL parameters: the metric that judges policies, the title of the highlighted policy, and those
+of the policies whose lines are hidden.
+"""
 Tabs = Mapping[str, tuple[str, Callable[[], None]]]
 """Tab name in the URL -> (title, function that draws the tab)."""
 _KEPT: Final = "place"
@@ -40,6 +44,17 @@ def set_param(name: str, value: str) -> None:
         st.query_params[name] = value
     elif not value:
         st.query_params.pop(name, None)
+
+
+def get_titles(name: str) -> list[str]:
+    """Return the titles in a URL parameter; see `set_titles`."""
+    return [unquote(title) for title in get(name).split(",") if title]
+
+
+def set_titles(name: str, titles: Iterable[str]) -> None:
+    """Write titles to a URL parameter, joined by commas; commas of titles are escaped."""
+    escaped = (title.replace("%", "%25").replace(",", "%2C") for title in titles)
+    set_param(name, ",".join(escaped))
 
 
 def is_presenting() -> bool:

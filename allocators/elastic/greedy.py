@@ -82,8 +82,8 @@ class GreedyElastic(Allocator):
             "fifo_fill": "Oldest jobs grow first",
         },
         help=(
-            "sticky: jobs only grow, largest gain first. reclaim: the largest jobs also"
-            " shrink for waiting jobs. fifo_fill: as reclaim, oldest jobs grow first."
+            "Jobs only grow: largest gain first. Large jobs shrink: also, for waiting jobs."
+            " Oldest jobs grow first: large jobs shrink, too."
         ),
     )
     granularity: str = granularity_param()

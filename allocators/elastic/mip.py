@@ -133,9 +133,8 @@ class MipElastic(Allocator):
             "etc": "Time to completion",
         },
         help=(
-            "What is maximized. remaining: progress as a share of remaining work."
-            " total: of total work. throughput: speed-ups. etc: least time to"
-            " completion."
+            "What is maximized: progress as a share of remaining or of total work, speed-ups,"
+            " or an early completion."
         ),
     )
     preempt_to_zero: bool = param(
@@ -143,7 +142,7 @@ class MipElastic(Allocator):
     )
     fifo_admission: bool = param(
         False,
-        title="Start in order of submission",
+        title="In submission order",
         help=("Whether a waiting job starts only if all earlier GPU jobs start too."),
     )
     max_changes: int = param(
@@ -159,7 +158,7 @@ class MipElastic(Allocator):
         unit="1/h",
         low=0,
         high=1000,
-        help="Fairness: weight 1 + phi x h after h hours of waiting for the first start.",
+        help="Fairness: a job counts 1 + this weight x hours of waiting for its first start.",
     )
     granularity: str = granularity_param()
     sizes: str = sizes_param()
@@ -175,9 +174,8 @@ class MipElastic(Allocator):
         choices=("auto", "highs", "cbc", "dp"),
         labels={"auto": "Automatic", "highs": "HiGHS", "cbc": "CBC", "dp": "Dynamic program"},
         help=(
-            "dp: exact dynamic program, without fifo_admission, max_changes or several"
-            " periods. auto: dp, else HiGHS, else CBC, which also replace a solver that is"
-            " missing or fails."
+            "Dynamic program: exact, but not with 'In submission order', 'Most size"
+            " changes per decision' or several slots. Automatic: this, else HiGHS, else CBC."
         ),
     )
     periods: int = param(
@@ -185,7 +183,7 @@ class MipElastic(Allocator):
         title="Slots planned ahead",
         low=1,
         high=24,
-        help="Slots that the program looks ahead; above 1 the look-ahead is periods x slot_s.",
+        help="Above 1 the look-ahead is this many times the 'Length of a slot'.",
     )
     slot_s: float = param(
         300.0,
@@ -193,24 +191,21 @@ class MipElastic(Allocator):
         unit="s",
         low=1,
         high=86_400,
-        help="Length of a slot; with several periods.",
+        help="Length of a slot, if several.",
     )
     gamma: float = param(
         0.95,
         title="Discount per slot",
         low=0.01,
         high=1,
-        help=("Discount of progress per slot; with several periods."),
+        help=("Discount of progress per slot; with several slots."),
     )
     slots_gap: float = param(
         0.01,
         title="Solver tolerance with several slots",
         low=0,
         high=0.5,
-        help=(
-            "Solver tolerance instead of gap; with several periods, where a smaller one takes"
-            " minutes."
-        ),
+        help=("Replaces 'Solver tolerance' for several slots; a smaller one takes minutes."),
     )
     change_cost: float = param(
         0.0,
@@ -219,7 +214,7 @@ class MipElastic(Allocator):
         high=1000,
         help=(
             "Price of a change of size per slot, in units of the job's remaining work (c in"
-            " the paper); with several periods."
+            " the paper); with several slots."
         ),
     )
     placement: str = placement_param()
@@ -239,8 +234,8 @@ class MipElastic(Allocator):
             " the next minutes."
         ),
         cost=(
-            "Every change of size is a restart; long jobs may wait long without fifo_admission"
-            " or phi."
+            "Every change of size is a restart; long jobs may wait long without 'In submission"
+            " order' or 'Weight of waiting'."
         ),
         limits="Depends on the accuracy of its estimates. Plans only as far as its look-ahead.",
         source=(

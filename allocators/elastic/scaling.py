@@ -54,8 +54,8 @@ def granularity_param() -> Any:
         choices=GRANULARITIES,
         labels={"gpu": "GPUs", "node": "Whole nodes"},
         help=(
-            "gpu: sizes are numbers of GPUs. node: whole nodes; nodes of different"
-            " sizes are allocated separately."
+            "Sizes are numbers of GPUs, or whole nodes; nodes of different sizes are then"
+            " allocated separately."
         ),
     )
 
@@ -68,8 +68,8 @@ def sizes_param() -> Any:
         choices=SIZES,
         labels={"powers": "Powers of two", "all": "Every size"},
         help=(
-            "powers: powers of two in the job's range, its ends and the request. all: every"
-            " size in the range."
+            "Powers of two in the job's range, its ends and the request; or every size in the"
+            " range."
         ),
     )
 

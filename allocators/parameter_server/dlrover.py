@@ -273,7 +273,7 @@ class DLRover(Allocator):
         unit="cores",
         low=0,
         high=1e6,
-        help="Total cores of a job with brain = no; 0 = as requested.",
+        help="Most cores of a job without 'Learn from similar jobs'; 0 = its request.",
     )
     limit_gb: float = param(
         0.0,
@@ -281,7 +281,7 @@ class DLRover(Allocator):
         unit="GB",
         low=0,
         high=1e7,
-        help="Total memory of a job with brain = no; 0 = as requested.",
+        help="Most memory of a job without 'Learn from similar jobs'; 0 = its request.",
     )
     resize: bool = param(
         True,
@@ -305,7 +305,7 @@ class DLRover(Allocator):
         title="When servers move",
         choices=("seamless", "stop_and_go"),
         labels={"seamless": "Seamless", "stop_and_go": "Stop and go"},
-        help="seamless: servers serve until the new ones are ready. stop_and_go: the job stops.",
+        help="Seamless: servers serve until the new ones are ready. Stop and go: the job stops.",
     )
     look_s: float = param(
         300.0,

@@ -72,7 +72,7 @@ class Optimus(Allocator):
         title="Initial size",
         choices=(ORIGINAL, GROW_ONLY),
         labels={ORIGINAL: "One worker, one server", GROW_ONLY: "The size asked for"},
-        help="original: jobs begin with one worker and one server. grow_only: with their request.",
+        help="Whether jobs begin with one worker and one server, or with their request.",
     )
     interval_s: float = param(
         600.0,

@@ -83,9 +83,9 @@ class Easy(Allocator):
     depth: int = depth_param()
     spare: bool = param(
         True,
-        title="Use GPUs that the first job leaves over",
+        title="Use leftover GPUs",
         help=(
-            "Whether a job may outlast the expected start of the first job on GPUs left over then."
+            "Whether a job may still run when the first job starts, on GPUs that job does not need."
         ),
     )
     placement: str = placement_param()

@@ -409,14 +409,14 @@ class Las(Allocator):
         unit="GPU-s",
         low=1,
         high=1e12,
-        help="Service at which a job leaves each queue but the last; seconds if `measure` is s.",
+        help="Service at which a job leaves each queue but the last, in the 'Measure of service'.",
     )
     measure: str = param(
         "gpu_s",
         title="Measure of service",
         choices=("gpu_s", "s"),
         labels={"gpu_s": "GPUs × seconds", "s": "Seconds"},
-        help="Unit of service. gpu_s: GPUs times seconds held. s: seconds held.",
+        help="GPUs times seconds held, or seconds held.",
     )
     order: str = param(
         "tiresias",
@@ -424,8 +424,7 @@ class Las(Allocator):
         choices=("tiresias", "arrival"),
         labels={"tiresias": "Running, stopped, waiting", "arrival": "Submission"},
         help=(
-            "Within a queue. tiresias: running jobs, then waiting ones, stopped jobs first."
-            " arrival: by submission, running or not."
+            "Running jobs, then stopped ones, then waiting ones; or by submission, running or not."
         ),
     )
     promote_factor: float = param(

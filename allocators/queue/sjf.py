@@ -63,10 +63,7 @@ class Sjf(Allocator):
         title="Size of a job",
         choices=("time", "gpu_time"),
         labels={"time": "Run time (SPJF)", "gpu_time": "GPUs × run time (SPWF)"},
-        help=(
-            "Size of a job. time: estimated run time (SPJF). gpu_time: run time times"
-            " GPUs (SPWF; CPU jobs: one GPU)."
-        ),
+        help=("Estimated run time (SPJF), or run time times GPUs (SPWF; CPU jobs: one GPU)."),
     )
     backfill: str = backfill_param(locked=True)
     placement: str = placement_param()

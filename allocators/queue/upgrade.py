@@ -20,8 +20,8 @@ def migrate_param() -> Any:
         choices=("upgrade", "never"),
         labels={"upgrade": "To a faster type", "never": "Never"},
         help=(
-            "upgrade: a running job moves to a GPU type that `types` prefers, if it has"
-            " room and the gain exceeds the restart. never: it stays."
+            "Whether a running job moves to a better type by 'Preferred GPU type', if that has"
+            " room and the gain exceeds the restart."
         ),
     )
 

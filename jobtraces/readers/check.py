@@ -505,11 +505,13 @@ def _no_jobs_text(report: Report, name: str) -> str:
     counts = (
         pd.concat(report.parts)["reason"].value_counts() if report.parts else pd.Series(dtype=int)
     )
-    top_reason = (
-        f" (most often: {counts.index[0]}; {counts.iloc[0]:,} of them)" if len(counts) else ""
-    )
+    top_reason = ""
+    if len(counts):
+        rows = f"{counts.iloc[0]:,} {'row' if counts.iloc[0] == 1 else 'rows'}"
+        top_reason = f" Main reason ({rows}): {str(counts.index[0]).replace(': ', ', ')}."
     advice = next(
         (text for reason, text in _ADVICE.items() if reason in top_reason),
         "Check the format, the units and the mapping.",
     )
-    return f"{name}: no row of {report.read:,} can be used{top_reason}. {advice}"
+    none = "the only row cannot" if report.read == 1 else f"none of the {report.read:,} rows can"
+    return f"{name}: {none} be used.{top_reason} {advice}"

@@ -34,8 +34,8 @@ class Copies:
         low=0.01,
         high=1,
         help=(
-            "What a step of a job is worth for every copy beyond the first; 1 = as much "
-            "as without copies."
+            "Worth of a step of every copy beyond the first; 1 = full. Only the policy HadarE"
+            " makes copies."
         ),
     )
     consolidate_s: float = param(
@@ -44,7 +44,7 @@ class Copies:
         unit="s",
         low=0,
         high=3600,
-        help="Time to join the copies of a job, once a round.",
+        help="Time to join the copies of a job, once a round; HadarE only.",
     )
     round_s: float = param(
         360.0,
@@ -52,7 +52,7 @@ class Copies:
         unit="s",
         low=1,
         high=86_400,
-        help="Length of a round, after which copies are joined.",
+        help="Time between joins of copies; HadarE only.",
     )
 
     def __post_init__(self) -> None:

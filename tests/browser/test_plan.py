@@ -95,7 +95,7 @@ def test_a_rack_is_lost_on_the_fourth_day_and_the_library_brings_it_back(
     page.get_by_role("button", name=re.compile("^Run: about ")).click()
     finding = page.get_by_role("heading", level=1).first
     expect(finding).to_have_text(
-        re.compile(r"^From day 4, 00:00 on without a100-1/r1: .*; nothing before changed\.$")
+        re.compile(r"^From day 4, 00:00 on without a100-1/r1: .*; nothing changed before\.$")
     )
     told = finding.inner_text()
     expect(main.locator(".js-plotly-plot")).to_have_count(1)

@@ -130,7 +130,7 @@ def test_presets_load(visit: Open) -> None:
     assert cluster(app).gpus == 128
     app.button(key="preset/Sum of recorded peaks").click().run()
     sound(app)
-    assert cluster(app).name.startswith("from ")
+    assert cluster(app).name.startswith("Sized from ")
 
 
 def test_a_vast_cluster_is_refused_before_it_fills_the_memory(visit: Open) -> None:

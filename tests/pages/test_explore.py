@@ -115,7 +115,7 @@ def test_the_policy_of_the_headline_is_seen_against_the_baseline(
     assert [trace["name"] for trace in lines] == [titles[2], titles[0]]
     assert re.fullmatch(
         rf"(Most idle while jobs wait under {titles[2]}: .*, [\d.]+ \w+ per GPU"
-        rf" \(there under {titles[0]}: .*\)"
+        rf" \(under {titles[0]}: .*\)"
         rf"|{titles[2]} leaves no GPUs idle while jobs wait.*)",
         seen.title[0].value,
     )

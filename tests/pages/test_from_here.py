@@ -91,7 +91,7 @@ def test_what_came_of_it(visit: Open, two: Study, pool: FakePool) -> None:
     stored(pool, two, turn)
     app = on_tab(visit, two, p="0", turn=turn.pack(), r="1")
     read = texts(app)
-    assert "nothing before changed" in read
+    assert "nothing changed before" in read
     assert "Up to the line both runs are equal." in read
     assert "from-here-on" in [chart.key for chart in app.get("plotly_chart")]
     assert library.items(pool.store, "me")[0].recipe() == FromHere(

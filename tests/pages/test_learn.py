@@ -127,7 +127,7 @@ def test_run_wait_and_see_the_figures(made: list[Still]) -> None:
     assert "So far" not in table
     assert "✓ in the range" in table
     assert "not counted: range set after results" in table
-    assert "Not counted: 2 range set after results." in table
+    assert "2 not counted, because their range was set after the results." in table
     assert "no figure published" in table
     # Published beside simulated, and one curve for every measure of both axes.
     assert len(app.get("plotly_chart")) == 1 + 2 + 1
@@ -141,7 +141,7 @@ def test_the_table_says_where_and_one_sided_bands_and_leaves_out_empty_columns(
     claimed, others = [body for body in bodies if "Measure" in body]
     assert "Verdict" in claimed
     assert "×\u00a00.01 to ×\u00a01.20" in claimed
-    assert "at 16 jobs/h · expected (prototype) · 1 seed" in others
+    assert "at 16 jobs/h · expected from our trial program · 1 seed" in others
     assert "Simulated" in others
     assert [
         word for word in ("Published", "Verdict", "no figure published") if word in others

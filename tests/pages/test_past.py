@@ -17,6 +17,7 @@ from trainyard.runs.queue import ENDED
 from trainyard.study.check import Check
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
+from trainyard.traces import new_study
 from ui import browser_identity
 from ui.planning import backtest
 from ui.planning import run_panel as plan_live
@@ -171,3 +172,12 @@ def test_an_address_is_read_within_its_limits(
     assert (read == usual) is (lengths is None)
     if lengths is not None:
         assert (read.policy, read.repeats, read.warm_h, read.judge_days) == (1, 3, *lengths)
+
+
+def test_both_lines_have_the_colors_of_compare() -> None:
+    sample = new_study.sample_study()
+    fifo, easy, srtf, _ = sample.allocators
+    gray, blue, vermilion, purple = "#5F6875", "#1B4FD0", "#C24A00", "#7B1885"
+    assert backtest._line_colors(sample, fifo) == (gray, purple)
+    assert backtest._line_colors(replace(sample, baseline=3), easy) == (blue, gray)
+    assert backtest._line_colors(sample.choosing((fifo, srtf)), srtf) == (vermilion, purple)

@@ -317,7 +317,9 @@ def test_fairness_may_be_against_one_of_the_policies(
     figure = shown(app)["type-fairness"]
     assert [trace["name"] for trace in figure["data"]] == [second]
     assert figure["layout"]["xaxis"]["title"]["text"] == f"JCT / JCT under {first}"
-    assert figure["layout"]["title"]["text"] == f"Is every job done as soon as under {first}?"
+    assert figure["layout"]["title"]["text"] == (
+        f"Does every job finish as soon as it would under {first}?"
+    )
 
 
 def test_what_each_policy_costs_is_told_beside_the_figure(

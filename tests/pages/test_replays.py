@@ -20,7 +20,7 @@ def cells_of(name: str, text: str, value: float) -> str:
 def test_a_row_says_where_the_claim_is_from_and_where_the_band_is() -> None:
     row = cells_of("hadare-cru", "utilisation_to_end hadare/hadar at jobs=5", 1.4)
     assert "at 5 jobs, AWS nodes · read in the abstract · 20 seeds" in row
-    assert "expected range: prototype" in row
+    assert "expected range: results of our trial program" in row
     assert "± 20 %" in cells_of("hadare-cru", "makespan_s hadare/hadar at jobs=5", 0.8).replace(
         "\u00a0", " "
     )

@@ -74,7 +74,7 @@ def test_an_upload_gets_a_cluster_that_fits_with_one_click_back(visit: Open) -> 
     app.button(key="cluster_before").click().run()
     sound(app)
     assert study_of(app).base.cluster == before
-    assert f"Cluster: {before.name}, {before.gpus} GPUs. A fitting cluster has" in texts(app)
+    assert f"Cluster: {before.name}, {before.gpus} GPUs. These jobs would fit on" in texts(app)
     app.button(key="own_cluster").click().run()
     assert study_of(app).base.cluster == fits
 

@@ -549,7 +549,7 @@ def _run_cells(one: FinishedRun) -> dict[str, str]:
         if numbers[name]
     ]
     return {
-        "allocator": one.label,
+        "policy": one.label,
         "done": f"{numbers['completed']:,}",
         "not done": ", ".join(others) or "0",
         **{

@@ -21,6 +21,7 @@ from trainyard.cli.run import Bar
 from trainyard.cli.sweep import align_columns
 from trainyard.formatting import MISSING, duration, plural
 from trainyard.results.tenants import (
+    TENANT_NOUNS,
     TenantReport,
     column_of,
     proposed_quotas,
@@ -38,18 +39,18 @@ _HEAD: Final = (
     "tenant",
     "quota",
     "jobs",
-    "deserved GPU-h",
+    "entitled GPU-h",
     "used",
     "borrowed",
     "lent",
     "starved",
     "GPU-h",
     "by borrowers",
-    "until back, p95",
+    "until restored, p95",
     "stopped",
     "evicted for it",
     "lost GPU-h",
-    "share error",
+    "off fair share",
     "wait p50",
     "wait p95",
 )
@@ -149,7 +150,7 @@ def command_tenants(args: argparse.Namespace) -> None:
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     else:
         text = "\n".join(
-            [f"Tenants by {teams.column}. {teams.assumed}"]
+            [f"Tenants by {TENANT_NOUNS.get(teams.column, teams.column)}. {teams.assumed}"]
             + [line for title, one in reports.items() for line in _report_lines(title, one)]
         )
     sys.stdout.write(text + "\n")
@@ -179,7 +180,7 @@ def _needed_quotas(args: argparse.Namespace, study: Study, trace: Trace) -> str:
             ],
         }
         return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-    rows = [("tenant", "jobs", "quota needed", "wait p95 with it", "all tenants together")]
+    rows = [("tenant", "jobs", "quota needed", "wait p95, alone", "wait p95, all together")]
     rows += [
         (
             need.team,
@@ -222,7 +223,7 @@ def _report_lines(title: str, report: TenantReport) -> list[str]:
     """Return a blank line, a heading with Jain's index, and one table line per tenant."""
     rows = [_HEAD, *map(_team_cells, report.table.to_dict("records"))]
     jain = MISSING if math.isnan(report.jain) else f"{report.jain:.3f}"
-    return ["", f"{title}: Jain's index of used / deserved {jain}", *align_columns(rows)]
+    return ["", f"{title}: Jain's index of used ÷ entitled {jain}", *align_columns(rows)]
 
 
 def _team_cells(row: dict[Any, Any]) -> tuple[str, ...]:

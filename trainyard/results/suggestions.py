@@ -171,7 +171,7 @@ def suggest_for_overload(
     """
     # Below 1 the queue has other reasons, such as gangs that do not fit together.
     target = TARGET if not load <= 1.0 else round(load / 2, 2)
-    lower = _load_suggestion("lower_load", f"Lower the load to {target:g}", scale * target / load)
+    lower = _load_suggestion("lower_load", _load_text("Lower", target), scale * target / load)
     return (
         *suggest_cluster(jobs, 1.0),
         *lower,
@@ -188,7 +188,7 @@ def suggest_for_idle(load: float, scale: float, cluster: Cluster | None) -> tupl
     target = TARGET if not load >= TARGET - 0.05 else 1.0
     if not 0 < load < target:
         return (Suggestion("hint", "Use a trace with more jobs."),)
-    ways = _load_suggestion("raise_load", f"Raise the load to {target:g}", scale * target / load)
+    ways = _load_suggestion("raise_load", _load_text("Raise", target), scale * target / load)
     # Dated changes refer to nodes by number, which would change.
     if cluster is not None and not cluster.changes:
         share = load / target
@@ -257,6 +257,11 @@ def apply_suggestion(study: Study, way: Suggestion, trace: Trace) -> Study:
         missing = tuple(spec for spec in reference_policies() if spec not in study.allocators)
         return study.choosing((*study.allocators, *missing), study.baseline)
     return replace(study, baseline=int(way.value)) if way.name == "change_baseline" else study
+
+
+def _load_text(verb: str, target: float) -> str:
+    """Return the text of a button that changes the load to a share of GPU time."""
+    return f"{verb} the load until jobs request {100 * target:.0f} % of GPU time"
 
 
 def _load_suggestion(name: Name, text: str, scale: float) -> tuple[Suggestion, ...]:

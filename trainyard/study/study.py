@@ -20,36 +20,37 @@ MAX_NAME_LENGTH: Final = 40
 """Maximum characters of a policy name."""
 _IN_NAMES: Final = " .,+-=()/%·"
 _NONE: Final = "No policy is chosen. Choose at least one."
-SLOTS: Final = 5
+SLOTS: Final = 11
 """Number of colors without the gray of the baseline; see `trainyard.views.charts.theme`."""
 PREFERRED_SLOTS: Final[Mapping[str, int]] = {
     "fifo": 5,
     "recorded": 4,
-    "sjf": 3,
+    "sjf": 11,
     "easy": 1,
-    "conservative": 4,
-    "slurm": 1,
-    "kai": 4,
-    "kueue": 1,
+    "conservative": 8,
+    "slurm": 7,
+    "kai": 6,
+    "kueue": 9,
     "srtf": 2,
-    "las": 4,
-    "mip_elastic": 5,
-    "greedy_elastic": 1,
-    "dp_elastic": 3,
+    "las": 6,
+    "mip_elastic": 7,
+    "greedy_elastic": 8,
+    "dp_elastic": 9,
     "gavel": 3,
-    "hadar": 2,
-    "hadare": 4,
+    "hadar": 9,
+    "hadare": 10,
     "asrpt": 5,
-    "aiturbo": 2,
-    "optimus": 3,
-    "dlrover": 4,
-    "partition": 5,
-    "switch": 1,
-    "rounds": 3,
-    "quota": 3,
+    "aiturbo": 6,
+    "optimus": 10,
+    "dlrover": 11,
+    "partition": 8,
+    "switch": 7,
+    "rounds": 10,
+    "quota": 11,
 }
 """Policy -> its color while unused, so that policies often compared differ: 1 blue, 2 vermilion,
-3 green, 4 purple, 5 bronze. Other policies get a color from a hash of their name.
+3 green, 4 purple, 5 bronze, 6 red, 7 wine, 8 mauve, 9 violet, 10 indigo, 11 navy. Other policies
+get a color from a hash of their name.
 """
 
 

@@ -151,7 +151,7 @@ def fit_virtual_clusters(trace: Trace, gpus_per_node: int, types: Sequence[str])
             NodeGroup(count, gpus_per_node, kind_name, partitions=partitions, name=group_name)
         )
     recorded = bool(np.isfinite(start_s).any())
-    return Cluster(tuple(groups), name=f"{'from ' if recorded else GUESS_PREFIX}{trace.name}")
+    return Cluster(tuple(groups), name=f"{'Sized from ' if recorded else GUESS_PREFIX}{trace.name}")
 
 
 def cluster_with_gpus(trace: Trace, gpus: int) -> Cluster:
@@ -257,7 +257,7 @@ def _fit_load(trace: Trace, load: float) -> FittedCluster:
     if not math.isfinite(needed):
         raise ClusterError(f"{trace.name}: no cluster is large enough. Check the durations.")
     cluster = Cluster.parse(f"{max(math.ceil(needed / size), 1)}x{size}:{usual}")
-    cluster = Cluster(cluster.groups, name=f"from {trace.name}")
+    cluster = Cluster(cluster.groups, name=f"Sized from {trace.name}")
     origin = f"Sized so that the jobs request at most {100 * load:g} % of the GPU time."
     return FittedCluster(_describe_types(cluster), f"{origin} {_nodes_sentence(cluster, size)}")
 

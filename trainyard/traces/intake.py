@@ -278,7 +278,10 @@ def check_mapping(choice: Mapping[str, str]) -> dict[str, str]:
     """
     for native in missing(choice):
         other = ", or the columns of start and end" if native == "duration_s" else ""
-        raise TraceError(f"Choose the column that holds {native}{other}.")
+        title = {"submit_time_s": "submission time", "num_gpus": "number of GPUs"}.get(
+            native, column_label(native)
+        )
+        raise TraceError(f"Choose the column of the {title}{other}.")
     chosen = [source for source in choice.values() if source]
     repeated = next((source for source in chosen if chosen.count(source) > 1), "")
     if repeated:

@@ -11,6 +11,7 @@ from trainyard.views import charts
 from trainyard.views.figure_view import FigureView
 from trainyard.views.markup import html_scroll_table, text
 
+Colours = tuple[str, str]
 _COLUMNS = (
     ("Jobs", "jobs of which both waits are known"),
     ("Bias", "mean simulated wait less mean recorded wait"),
@@ -18,12 +19,12 @@ _COLUMNS = (
     ("90 % within", "90th percentile of the absolute error"),
     ("Within 10 min", "share of the jobs whose error is at most 10 minutes"),
     ("Rank", "rank correlation: whether the same jobs wait long"),
-    ("Distance", "Kolmogorov's distance of the two distributions of waits"),
-    ("Explained", "1 − errors ÷ distances from the median of earlier waits"),
+    ("Distance", "recorded against simulated distribution of waits: 0 = same, 1 = no overlap"),
+    ("Explained", "share of the variation of waits that is explained; 100 % = all"),
 )
 
 
-def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
+def waits(report: BacktestReport, mark: str, colours: Colours, epoch: str) -> FigureView | None:
     """Return the figure of recorded and simulated median waits; None if nothing was simulated.
 
     Lines through bins of six hours, with a band over the repeats.
@@ -34,8 +35,8 @@ def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureV
         What was found.
     mark : str
         Id of the backtest, part of the figure's name.
-    colour : str
-        Of the policy.
+    colours : (str, str)
+        Of the policy and of the recorded schedule.
     epoch : str
         Instant of second 0; "" = days are counted.
     """
@@ -54,14 +55,14 @@ def waits(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureV
     band = " The band is the range over the repeats." if report.repeats > 1 else ""
     return FigureView(
         f"past-waits/{mark}",
-        charts.past_waits(medians, _lines(report, colour), x, BIN_S),
+        charts.past_waits(medians, _lines(report, colours), x, BIN_S),
         f"{report.headline} Median waits of each six hours, recorded and simulated.",
         lambda: medians.rename(columns=names),
         f"By submission.{band}",
     )
 
 
-def use(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureView | None:
+def use(report: BacktestReport, mark: str, colours: Colours, epoch: str) -> FigureView | None:
     """Return the figure of recorded and simulated use over time; None if nothing was simulated.
 
     Lines through the means of bins, in GPUs or cores. Parameters as in `waits`.
@@ -79,7 +80,7 @@ def use(report: BacktestReport, mark: str, colour: str, epoch: str) -> FigureVie
     x = charts.TimeAxis(*_span(report), epoch)
     return FigureView(
         f"past-use/{mark}",
-        charts.past_use(frame, _lines(report, colour), x, unit),
+        charts.past_use(frame, _lines(report, colours), x, unit),
         f"{unit} in use over time, recorded and simulated.",
         lambda: frame.rename(columns=names),
         "Means, of the jobs with a recorded start.",
@@ -92,10 +93,10 @@ def _span(report: BacktestReport) -> tuple[float, float]:
     return float(report.use["from_s"].min()), float(report.use["to_s"].max())
 
 
-def _lines(report: BacktestReport, colour: str) -> charts.TwoLines:
-    """Return policy, color and start of the judged part; the start is inf without a split."""
+def _lines(report: BacktestReport, colours: Colours) -> charts.TwoLines:
+    """Return policy, colors and start of the judged part; the start is inf without a split."""
     judged_s = math.inf if report.split is None else report.split.judge_s
-    return charts.TwoLines(report.policy, colour, judged_s)
+    return charts.TwoLines(report.policy, *colours, judged_s)
 
 
 def table(report: BacktestReport, *, dark: bool) -> str:

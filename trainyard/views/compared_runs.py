@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from trainyard.results import outcomes
 from trainyard.results.detail_data import Details
 from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.results.window_series import Loads, loads
-from trainyard.runs.frames import MAX_SHOWN, policies_to_draw
+from trainyard.runs.frames import policies_to_draw
 from trainyard.store import Store, StoredResult
 from trainyard.views import charts
 
@@ -130,10 +130,11 @@ class ComparedRuns:
             {**firsts, **self.earlier}, self.cluster, self.window, self.axis.clock.midnight_s
         )
 
-    def around(self, high: str) -> tuple[str, ...]:
+    def around(self, high: str, hidden: Collection[str] = ()) -> tuple[str, ...]:
         """Return the policies to draw with `high`: baseline and nearest by mean JCT, one per color.
 
-        At most `MAX_SHOWN`, in the order of the study; results of earlier settings are last.
+        At most `charts.lines.MAX_LINES`, in the order of the study, without `hidden` ones; results
+        of earlier settings are last.
         """
         table = self.report.table
         values = table[table["metric"] == "jct_mean_s"].set_index("label")["value"]
@@ -147,14 +148,36 @@ class ComparedRuns:
         )
         first: dict[str, str] = {}
         for title in (*order, *self.earlier):
-            first.setdefault(self.colours()[title], title)
-        kept = list(first.values())[:MAX_SHOWN]
+            if title not in hidden:
+                first.setdefault(self.colours()[title], title)
+        kept = list(first.values())[: charts.lines.MAX_LINES]
         return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
-    def look(self, high: str, *, alone: bool = False) -> charts.Look:
-        """Return the style of the lines of `around(high)`, with `high` and the baseline strong."""
-        colours = {title: self.style[title][0] for title in self.around(high)}
-        return charts.Look(colours, self.baseline, high, alone, earlier=frozenset(self.earlier))
+    def look(
+        self, high: str = "", *, alone: bool = False, hidden: Collection[str] = (), scale: float = 1
+    ) -> charts.Look:
+        """Return the style of the lines of `around(high)`, with `high` and the baseline strong.
+
+        Parameters
+        ----------
+        high : str
+            Title of the highlighted policy; "" = the one that the headline is about.
+        alone : bool
+            Whether no ledger stands below, which reads the lines.
+        hidden : collection of str
+            Policies without lines; baseline and `high` have theirs anyway.
+        scale : float
+            Factor on the size of text.
+        """
+        high = high or self.report.first_headline.subject
+        hidden = {*hidden} - {self.baseline, high}
+        drawn = self.around(high, hidden)
+        more = len({*self.report.labels, *self.earlier} - hidden) - len(drawn)
+        colours = {title: self.style[title][0] for title in drawn}
+        earlier = frozenset(self.earlier)
+        return charts.Look(
+            colours, self.baseline, high, alone, earlier=earlier, more=more, scale=scale
+        )
 
     def with_window(self, window: Window | None) -> ComparedRuns:
         """Return a copy with another window; frames stay unchanged."""

@@ -38,12 +38,15 @@ class ComparisonChoice:
         Title of a grouping and name of the group whose jobs the figures are of; None = all jobs.
     window : (float, float) or None, seconds
         The zoom window; None = whole runs.
+    hidden : tuple of str
+        Policies whose lines are hidden, unless highlighted or the baseline.
     """
 
     goal: str = ""
     high: str = ""
     group: tuple[str, str] | None = None
     window: Window | None = None
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,10 @@ class ComparisonView:
     is_draft: bool
     key: tuple[object, ...]
 
-    def queue(self, marks: Sequence[float] = ()) -> FigureView:
+    def queue(self, marks: Sequence[float] = (), scale: float = 1) -> FigureView:
         """Return the figure of jobs waiting and GPUs busy, of all jobs, with `marks` in seconds.
+
+        `scale` = factor on the size of text, for which names are placed.
 
         Raises
         ------
@@ -143,11 +148,13 @@ class ComparisonView:
             If a stored result was deleted.
         """
         note = "all jobs" if self.choice.group else ""
-        return over_time.queue(self.runs, self.choice.high, alone=False, marks=marks, note=note)
+        look = self.runs.look(self.choice.high, hidden=self.choice.hidden, scale=scale)
+        return over_time.queue(self.runs, look, marks=marks, note=note)
 
-    def done_within(self) -> FigureView:
-        """Return the figure of the completion times of the chosen group."""
-        return jobs.jct_cdf(self.group_runs, self.choice.high, alone=False)
+    def done_within(self, scale: float = 1) -> FigureView:
+        """Return the figure of the completion times of the chosen group; `scale` as in `queue`."""
+        look = self.runs.look(self.choice.high, hidden=self.choice.hidden, scale=scale)
+        return jobs.jct_cdf(self.group_runs, look)
 
     def columns(self, *, usual: bool = False) -> list[Metric]:
         """Return the ledger's metrics with values: all, or the `usual` ones with the goal.
@@ -174,11 +181,11 @@ class ComparisonView:
 def key_of(compared: ComparedRuns, choice: ComparisonChoice) -> tuple[object, ...]:
     """Return the cache key of the comparison view: runs and all choices of the user.
 
-    Choices: window, goal, highlighted policy and group. The theme is not in it: the view has no
-    colors of its own.
+    Choices: window, goal, highlighted and hidden policies, and group. The theme is not in it: the
+    view has no colors of its own.
     """
     scenarios = "|".join(key for own in compared.runs.keys for key in own)
-    chosen = choice.goal, choice.high, choice.group
+    chosen = choice.goal, choice.high, choice.group, choice.hidden
     return *compared.with_window(choice.window).key, scenarios, *chosen
 
 

@@ -12,7 +12,8 @@ import pandas as pd
 from sim.metrics.registry import Metric
 from trainyard.views.charts.theme import darken_figure, enlarge_figure
 
-_LARGE: Final = 1.35
+LARGE_SCALE: Final = 1.35
+"""Factor on the size of text for projectors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class FigureView:
     def with_theme(self, dark: bool, *, large: bool = False) -> Any:
         """Return the figure in a theme's colors, with larger text for projectors."""
         figure = self._darkened if dark else self.figure
-        return enlarge_figure(figure, _LARGE) if large else figure
+        return enlarge_figure(figure, LARGE_SCALE) if large else figure
 
     @cached_property
     def _darkened(self) -> Any:

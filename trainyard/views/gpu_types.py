@@ -114,8 +114,9 @@ def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | N
     if not curves:
         return None
     of = f"under {reference}" if reference else "in isolation"
-    with_what = f"under {charts.literal(reference)}" if reference else "with its own part"
-    question = f"Is every job done as soon as {with_what}{'' if reference else ' of the cluster'}?"
+    alone = "alone on its share of the cluster"
+    where = f"under {charts.literal(reference)}" if reference else alone
+    question = f"Does every job finish as soon as it would {where}?"
     late = "; ".join(
         f"{title}: {100 * float((frame['rho'] > _EVEN).mean()):.0f} % of jobs later"
         for title, frame in curves.items()
@@ -129,8 +130,8 @@ def type_fairness(compared: ComparedRuns, reference: str = "") -> FigureView | N
             "Jobs completed under both; left of 1: sooner than under the policy that they are"
             " compared with."
             if reference
-            else "Left of 1: sooner than with an equal part of every GPU type for each of the jobs"
-            " that are there at a time, computed without pauses and failures."
+            else "Left of 1: the job finished sooner than on an equal share of each GPU type,"
+            " divided among the jobs present. That share is computed without pauses and failures."
         ),
     )
 

@@ -28,15 +28,15 @@ _HISTOGRAM: Final = {
 _POINTS: Final = {"job_id": "Job", "ideal_s": "True (s)", "believed_s": "Estimated (s)"}
 
 
-def jct_cdf(compared: ComparedRuns, high: str = "", *, alone: bool = True) -> FigureView:
+def jct_cdf(compared: ComparedRuns, look: charts.Look | None = None) -> FigureView:
     """Return the figure of the share of jobs done within a time, one line per policy.
 
-    The policies are `compared.around(high)`. Parameters as in `trainyard.views.over_time.queue`.
+    Parameters as in `trainyard.views.over_time.queue`.
     """
-    high = high or compared.report.first_headline.subject
-    curves = {title: compared.frames["cdf"][title] for title in compared.around(high)}
+    look = look or compared.look(alone=True)
+    curves = {title: compared.frames["cdf"][title] for title in look.colours}
     left_out = {title: compared.report.left_out.get(title, 0) for title in curves}
-    figure = charts.jct_cdf(curves, compared.look(high, alone=alone), left_out)
+    figure = charts.jct_cdf(curves, look, left_out)
     halves = ", ".join(
         f"{title} {formatting.time(_median_s(curve))}"
         for title, curve in curves.items()

@@ -74,8 +74,10 @@ class Row:
         What stands behind the title, e.g. "baseline".
     note : str
         One sentence in place of all cells: how far the run is, or why there is no result.
-    hollow : bool
+    changed : bool
         Whether the policy has been changed since the run.
+    hidden : bool or None
+        Whether its lines are hidden; None = they cannot be.
     rest : (str, str)
         What the readout shows while nothing is pointed at.
     waiting, most, busy : sequence of float or None
@@ -91,7 +93,8 @@ class Row:
     kind: str = ""
     mark: str = ""
     note: str = ""
-    hollow: bool = False
+    changed: bool = False
+    hidden: bool | None = None
     rest: tuple[str, str] = ("", "")
     waiting: Sequence[float | None] = ()
     most: Sequence[float | None] = ()
@@ -179,7 +182,8 @@ def _row(row: Row) -> dict[str, Any]:
         "kind": row.kind,
         "mark": row.mark,
         "note": visible(row.note, 400),
-        "hollow": row.hollow,
+        "changed": row.changed,
+        "hidden": row.hidden,
         "rest": list(row.rest),
         "cells": [[cell.text, cell.change, cell.verdict, cell.help] for cell in row.cells],
         "waiting": list(row.waiting),
@@ -199,15 +203,16 @@ class State:
         Title of the highlighted policy.
     notes : mapping of str
         Title of a policy without a result -> how far it is, or why there is none.
-    hollow : collection of str
-        Policies that have been changed since the run.
+    changed, hidden : collection of str
+        Policies that have been changed since the run, and those whose lines are hidden.
     dark : bool
         Whether the page is dark.
     """
 
     high: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
-    hollow: Collection[str] = ()
+    changed: Collection[str] = ()
+    hidden: Collection[str] = ()
     dark: bool = False
 
 
@@ -276,7 +281,8 @@ def _complete_row(
         cells,
         "earlier" if earlier else "high" if title == state.high else "base" if base else "",
         (note if "%" in (note := state.notes.get(title, "")) else "earlier") if earlier else mark,
-        hollow=title in state.hollow,
+        changed=title in state.changed,
+        hidden=None if title in (compared.baseline, state.high) else title in state.hidden,
         rest=(formatting.count(load.peak), clock.format(load.peak_s)),
         waiting=[_round_for_readout(value) for value in load.waiting.tolist()],
         most=[_round_for_readout(value) for value in load.most.tolist()],

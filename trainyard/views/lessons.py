@@ -67,12 +67,8 @@ def part_view(lesson: Lesson, step: LessonStep, runs: StudyResults, finding: str
 
 
 def _style(runs: StudyResults) -> dict[str, tuple[str, str]]:
-    """Return color and dash of each policy; a single policy is not a baseline."""
-    return charts.policy_style(
-        runs.titles,
-        runs.titles[runs.study.baseline] if len(runs.titles) > 1 else "",
-        runs.study.slots,
-    )
+    """Return color and dash of each policy, as on Compare."""
+    return charts.policy_style(runs.titles, runs.titles[runs.study.baseline], runs.study.slots)
 
 
 def _curve(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import accumulate, pairwise
+from typing import Any
 
 import pandas as pd
 
@@ -15,16 +16,6 @@ from trainyard.results.recorded_accuracy import Trust
 from trainyard.views import ledger
 from trainyard.views.charts.theme import Style
 from trainyard.views.markup import html_scroll_table, text
-
-_DASH: Final = {
-    "solid": ((28, 0),),
-    "dash": ((8, 4),),
-    "dot": ((3, 3),),
-    "dashdot": ((8, 3), (3, 3)),
-    "longdash": ((12, 4),),
-    "longdashdot": ((12, 3), (3, 3)),
-}
-"""Dash of a line -> (pixels drawn, pixels left free), as in `trainyard.views.charts.theme`."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +70,12 @@ def export_table(table: pd.DataFrame) -> pd.DataFrame:
 
 def swatch(colour: str, dash: str) -> str:
     """Return an HTML line in a policy's color; printed with its dash."""
-    stripes, at = [], 0
-    for drawn, gap in _DASH[dash]:
-        stripes.append(
-            f"{colour} {at}px {at + drawn}px, transparent {at + drawn}px {at + drawn + gap}px"
-        )
-        at += drawn + gap
+    lengths = [28] if dash == "solid" else [int(one.removesuffix("px")) for one in dash.split(",")]
+    ends = list(accumulate(lengths, initial=0))
+    stripes = [
+        f"{'transparent' if turn % 2 else colour} {begin}px {end}px"
+        for turn, (begin, end) in enumerate(pairwise(ends))
+    ]
     printed = f"repeating-linear-gradient(90deg, {', '.join(stripes)})"
     return f'<span class="swatch" style="background: {colour}; --printed: {printed}"></span>'
 

@@ -22,26 +22,21 @@ _STATES: Final = {state.column: f"GPUs {state.name}" for state in charts.STATES}
 
 def queue(
     compared: ComparedRuns,
-    high: str = "",
+    look: charts.Look | None = None,
     *,
-    alone: bool = True,
     marks: Sequence[float] = (),
     note: str = "",
 ) -> FigureView:
     """Return the figure of jobs waiting and GPUs busy over time, one line per policy.
 
-    Two rows; without GPUs only the queue. The policies are `compared.around(high)`.
+    Two rows; without GPUs only the queue. Of many policies the second row draws the strong ones.
 
     Parameters
     ----------
     compared : ComparedRuns
         The runs.
-    high : str
-        Title of the policy that is drawn strong beside the baseline; "" = the one that the headline
-        is about.
-    alone : bool
-        Whether no ledger stands below, which names the lines and reads them; then there is no strip
-        of the whole run either.
+    look : Look or None
+        From `compared.look`; None = of a figure alone, which has no strip of the whole run.
     marks : sequence of float, seconds
         Instants that are marked by a thin line.
     note : str
@@ -52,28 +47,27 @@ def queue(
     StoreError
         If a stored result was deleted.
     """
-    high = high or compared.report.first_headline.subject
-    loads = compared.loads
-    titles = compared.around(high)
+    look = look or compared.look(alone=True)
+    loads, titles, alone = compared.loads, list(look.colours), look.alone
+    strong = [title for title in titles if title in (look.baseline, look.high)]
     busy = compared.cluster.gpus > 0
-    look = compared.look(high, alone=alone)
+    is_limited = busy and bool(strong) and len(titles) > charts.lines.MAX_BUSY
     figure = charts.load(
         charts.Course(
             loads.edges_s,
             loads.exact,
             {title: loads.runs[title].waiting for title in titles},
-            {title: loads.runs[title].busy for title in titles} if busy else {},
+            {title: loads.runs[title].busy for title in (strong if is_limited else titles)}
+            if busy
+            else {},
             note,
-            {
-                title: loads.runs[title].most
-                for title in (compared.baseline, high)
-                if title in titles
-            },
+            {title: loads.runs[title].most for title in strong},
+            " and ".join(charts.lines.short_names(strong).values()) if is_limited else "",
         ),
         look,
         compared.axis,
         None if alone else _whole_queue(compared),
-        area_note(compared, high),
+        area_note(compared, look.high),
         marks,
     )
     most = ", ".join(f"{title} {count(loads.runs[title].peak)}" for title in titles)

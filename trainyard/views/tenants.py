@@ -27,19 +27,46 @@ COLUMNS: Final[Mapping[str, str]] = {
     "used_h": "Used (GPU-h)",
     "borrowed_h": "Borrowed (GPU-h)",
     "lent_h": "Lent (GPU-h)",
-    "starved_s": "Starved (s)",
+    "starved_s": "Time short of GPUs (s)",
     "starved_h": "Lacking (GPU-h)",
     "by_borrowers_h": "By borrowers (GPU-h)",
     "by_place_h": "By order or place (GPU-h)",
-    "reclaim_p50_s": "Until quota restored, median (s)",
-    "reclaim_p95_s": "Until quota restored, 95 % (s)",
+    "reclaim_p50_s": "Shortage length, median (s)",
+    "reclaim_p95_s": "Shortage length, 95 % (s)",
     "stopped": "Jobs stopped",
     "evicted": "Jobs evicted for it",
-    "evicted_lost_h": "Lost by these (GPU-h)",
-    "share_error": "Off fair share (GPUs)",
+    "evicted_lost_h": "Work lost by evicted jobs (GPU-h)",
+    "share_error": "Distance from fair share (GPUs)",
     "wait_p50_s": "Wait, median (s)",
     "wait_p95_s": "Wait, 95 % (s)",
 }
+HELP: Final[Mapping[str, str]] = {
+    COLUMNS["quota"]: "GPUs that the tenant may always have if it requests them.",
+    COLUMNS["deserved_h"]: (
+        "GPUs that its jobs request, up to its quota, over time. It differs by policy: a job"
+        " requests GPUs until it ends, and each policy ends jobs at other times."
+    ),
+    COLUMNS["used_h"]: "GPUs that its jobs hold, over time, borrowed ones included.",
+    COLUMNS["borrowed_h"]: "GPUs that it holds above its quota, over time.",
+    COLUMNS["lent_h"]: "Unused GPUs of its quota that other tenants borrow, over time.",
+    COLUMNS["starved_s"]: "Total time while over half a GPU is lacking.",
+    COLUMNS["starved_h"]: "GPUs that it requests within its quota but does not get, over time.",
+    COLUMNS["by_borrowers_h"]: "The part of Lacking that tenants above their quota hold.",
+    COLUMNS["reclaim_p95_s"]: (
+        "Time from the start of a shortage until no GPUs within the quota are lacking;"
+        " 95 % of its shortages are at most this long."
+    ),
+    COLUMNS["stopped"]: "How often the policy stops jobs of this tenant.",
+    COLUMNS["evicted"]: "Jobs of other tenants that are stopped to give this tenant GPUs.",
+    COLUMNS["evicted_lost_h"]: "Work that jobs evicted for this tenant must repeat.",
+    COLUMNS["share_error"]: (
+        "Mean difference between the GPUs that it holds and its fair share: its quota plus a part"
+        " of the unused GPUs by weight, at most its request."
+    ),
+    COLUMNS["wait_p50_s"]: "From submission to the first start.",
+    COLUMNS["wait_p95_s"]: "95 % of its jobs that started waited at most this long.",
+}
+"""Column title -> help of the header."""
 LESS_IS_BETTER: Final = ("starved_h", "reclaim_p95_s", "stopped", "share_error", "wait_p95_s")
 NOTE: Final = (
     "Lacking: GPUs that a tenant requests within its quota but does not get. By borrowers:"
@@ -147,11 +174,11 @@ _SHOWN: Final = {
     "starved_s": "starved",
     "starved_h": "lacking",
     "by_borrowers_h": "by borrowers",
-    "reclaim_p95_s": "until quota restored",
+    "reclaim_p95_s": "shortage length",
     "stopped": "jobs stopped",
     "evicted": "evicted",
     "evicted_lost_h": "lost",
-    "share_error": "fair share",
+    "share_error": "distance from fair share",
     "wait_p50_s": "median wait",
     "wait_p95_s": "wait, 95 %",
 }

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sim.metrics import first_difference_s
 from sim.metrics.registry import COLUMNS, METRICS
-from trainyard.formatting import BY_UNIT, RunClock, plural
+from trainyard.formatting import BY_UNIT, MISSING, RunClock, plural
 from trainyard.formatting import change as relative
 from trainyard.results import compare
 from trainyard.results.compare import Mask, Outcome
@@ -92,7 +92,7 @@ def compare_branch(
     )
     differs_s = first_difference_s(*results, branch.turn.at_s)
     before = (
-        "nothing before changed"
+        "nothing changed before"
         if np.isnan(differs_s)
         else f"but the runs differ from {clock.format(differs_s)} on already"
     )
@@ -155,8 +155,8 @@ def _unfinished_groups(branch: Branch, was: pd.DataFrame, here: pd.DataFrame) ->
     submitted = np.asarray(was["submit_s"] <= at_s)
     return {
         "not finished then": unfinished,
-        "had come by then": unfinished & submitted,
-        "came later": unfinished & ~submitted,
+        "already submitted": unfinished & submitted,
+        "submitted later": unfinished & ~submitted,
     }
 
 
@@ -279,5 +279,13 @@ def _text_rows(difference: BranchDifference) -> Iterator[tuple[str, ...]]:
             row["title"],
             write(row["was"]),
             write(row["here"]),
-            relative(row["change"]),
+            _points(row["here"] - row["was"]) if row["unit"] == "1" else relative(row["change"]),
         )
+
+
+def _points(difference: float) -> str:
+    """Return the difference of two shares in percentage points: "−4 pt"; a dash if unknown."""
+    if not isfinite(difference):
+        return MISSING
+    points = round(100 * difference)
+    return f"{points:+d} pt".replace("-", "−") if points else "≈"

@@ -83,8 +83,20 @@ def draw_suggestions(view: ComparisonView) -> None:
                 words.plain(suggestion.text),
                 key=f"way/{suggestion.name}",
                 icon=_ICONS[suggestion.name],
+                help=_help_text(suggestion),
             ):
                 actions.apply_suggestion(suggestion)
+
+
+def _help_text(suggestion: suggestions.Suggestion) -> str | None:
+    """Return the help of a suggestion's button; None without one."""
+    if suggestion.name not in ("lower_load", "raise_load"):
+        return None
+    changes = {
+        "pace": "jobs are submitted faster (above 1) or more slowly (below 1) than in the trace",
+        "jobs": "jobs of the trace are copied (above 1) or left out (below 1)",
+    }[state.session().study.base.trace.load_by]
+    return f"Sets the load multiplier to {suggestion.value:g}: {changes}."
 
 
 def row_notes(runs: StudyResults, reasons: Mapping[str, str]) -> dict[str, str]:

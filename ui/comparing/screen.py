@@ -29,7 +29,7 @@ from ui import (
 )
 from ui.comparing import actions, headline, tabs
 from ui.ledger import component
-from ui.url_params import GOAL, HIGH
+from ui.url_params import GOAL, HIDE, HIGH
 from ui.what_if import slider
 
 EVERY_S: Final = 1.0
@@ -142,7 +142,8 @@ def _draw_slider_page(study: Study | None) -> None:
     """Draw the slider of Plan, and the preview or the stored results of `study`."""
     stored = None if study is None else comparison.compare(stored_results.gather(study))
     end_s = math.inf if stored is None else stored.report.end_s
-    choice = ComparisonChoice(window=zoom_window.current(end_s))
+    hidden = () if stored is None else comparison.hidden_policies(stored.runs.titles)
+    choice = ComparisonChoice(window=zoom_window.current(end_s), hidden=hidden)
     view, fault = slider.preview_view(study, choice)
     if view is None and stored is not None and not fault:
         view = comparison.build_view(
@@ -173,8 +174,13 @@ def _read_choice(stored: ComparedRuns) -> ComparisonChoice:
     group = st.session_state.get(_GROUP) or url_params.get(_GROUP)
     url_params.set_param(GOAL, "" if goal == goals[0] else goal)
     url_params.set_param(_GROUP, group if group in groups else "")
-    window = zoom_window.current(report.end_s)
-    return ComparisonChoice(goal, comparison.highlighted_policy(report), groups.get(group), window)
+    return ComparisonChoice(
+        goal,
+        comparison.highlighted_policy(report),
+        groups.get(group),
+        zoom_window.current(report.end_s),
+        comparison.hidden_policies(stored.runs.titles),
+    )
 
 
 def group_choices(compared: ComparedRuns) -> dict[str, tuple[str, str]]:
@@ -246,12 +252,14 @@ def _draw_charts(view: ComparisonView) -> None:
     """Draw waiting jobs over time, and the curve of completion times of the group."""
     choice, marks, key = view.choice, job_drawer.timeline_marks(), view.runs.key
     make_view = figure.build_view if view.is_draft else figure.cached_view
-    queue_key = (_TIME, key, choice.high, marks, choice.group is not None)
-    curve_key = (_CURVE, key, choice.high, choice.group)
+    scale = figure.type_scale()
+    looks = choice.high, choice.hidden, scale
+    queue_key = (_TIME, key, *looks, marks, choice.group is not None)
+    curve_key = (_CURVE, key, *looks, choice.group)
     with st.container(key="charts"):
         left, right = st.columns([2.16, 1], gap="small")
-    queue = make_view(queue_key, lambda: view.queue(marks))
-    curve = make_view(curve_key, view.done_within)
+    queue = make_view(queue_key, lambda: view.queue(marks, scale))
+    curve = make_view(curve_key, lambda: view.done_within(scale))
     with left:
         figure.draw(queue, _TIME, is_bare=True)
     with right:
@@ -268,15 +276,16 @@ def _draw_ledger(view: ComparisonView) -> None:
             if not view.is_overloaded:
                 metrics = _draw_column_menu(view.columns(), metrics)
         policies = state.session().study.allocators
-        hollow = [
+        changed = [
             title
             for title, spec in zip(runs.titles, runs.study.allocators, strict=True)
             if spec not in policies
         ]
         notes = headline.row_notes(runs, compared.report.skipped)
-        status = ledger.State(view.choice.high, notes, hollow, figure.is_dark())
+        hidden = view.choice.hidden
+        status = ledger.State(view.choice.high, notes, changed, hidden, figure.is_dark())
         names = tuple(metric.name for metric in metrics)
-        ledger_key = (*view.key, names, status.high, *notes.items(), *hollow, status.dark)
+        ledger_key = (*view.key, names, status.high, *notes.items(), *changed, status.dark)
         component.draw(
             view.ledger(metrics, status)
             if view.is_draft
@@ -285,6 +294,7 @@ def _draw_ledger(view: ComparisonView) -> None:
             component.LedgerCharts(_TIME, _CURVE, strip=True),
             on_high=_on_highlight,
             on_window=lambda ends: zoom_window.set_window(ends, compared.report.end_s),
+            on_hide=lambda titles: url_params.set_titles(HIDE, titles),
         )
 
 
@@ -298,8 +308,10 @@ def _cached_ledger(
 
 
 def _on_highlight(title: str) -> None:
-    """Write the title of the clicked policy into the URL, which highlights it."""
+    """Write the title of the clicked policy into the URL, which highlights and shows it."""
     url_params.set_param(HIGH, title)
+    hidden = url_params.get_titles(HIDE)
+    url_params.set_titles(HIDE, [one for one in hidden if one != title])
 
 
 def _draw_column_menu(metrics: Sequence[Metric], usual: list[Metric]) -> list[Metric]:

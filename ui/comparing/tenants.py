@@ -25,11 +25,25 @@ from ui import figure, words
 
 _COLUMNS: Final[dict[str, Any]] = {
     "name": st.column_config.TextColumn("Tenant"),
-    "deserved": st.column_config.NumberColumn("Quota (GPUs)", min_value=0),
-    "maximum": st.column_config.NumberColumn("Maximum (GPUs)", min_value=0),
-    "weight": st.column_config.NumberColumn("Weight", min_value=0),
-    "priority": st.column_config.NumberColumn("Priority", step=1),
-    "parent": st.column_config.TextColumn("Under group"),
+    "deserved": st.column_config.NumberColumn(
+        "Quota (GPUs)", min_value=0, help="GPUs that the tenant may always have."
+    ),
+    "maximum": st.column_config.NumberColumn(
+        "Maximum (GPUs)",
+        min_value=0,
+        help="Most GPUs that it may hold, borrowed ones included; empty = no maximum.",
+    ),
+    "weight": st.column_config.NumberColumn(
+        "Weight",
+        min_value=0,
+        help="Part of the unused GPUs: with weight 2, twice as many as with weight 1.",
+    ),
+    "priority": st.column_config.NumberColumn(
+        "Priority", step=1, help="Tenants of higher priority get unused GPUs first."
+    ),
+    "parent": st.column_config.TextColumn(
+        "Under group", help="Name of the row whose quota this tenant shares; empty = none."
+    ),
 }
 
 
@@ -53,7 +67,7 @@ def draw(compared: ComparedRuns, high: str) -> None:
     labels = compared.report.labels
     reports = {title: _tenant_report(compared, title, teams) for title in labels}
     rows = figure.readable(tenants.side_by_side(reports))
-    figure.draw_table(rows, hide_index=True, width="stretch", placeholder="–")
+    figure.draw_table(rows, hide_index=True, width="stretch", placeholder="–", helps=tenants.HELP)
     st.caption(
         "Best: the figures that are lowest for this tenant under this policy, over the whole run."
         f" {words.plain(tenants.jain_sentence(reports))}"

@@ -217,9 +217,9 @@ def _moment_table(explored: ExploredRuns, reports: dict[str, MomentReport]) -> s
     names = (
         "Policy",
         _WAITING,
-        f"{unit}s waited for",
+        f"{unit}s requested by waiting jobs",
         f"{unit}s free",
-        "Most free per node",
+        "Most free on one node",
         f"{unit}s down",
     )
     head = "".join(f'<th scope="col">{name}</th>' for name in names)

@@ -200,7 +200,7 @@ def _headline(
         return f"{title} leaves no {first.unit}s idle while jobs wait{others_note}."
     where = tables.row_names(first)[worst_row]
     longest = words.time(float(idle[title][worst_row]))
-    others_text = "".join(f" (there under {other}: {time})" for other, time in others.items())
+    others_text = "".join(f" (under {other}: {time})" for other, time in others.items())
     return (
         f"Most idle while jobs wait under {title}: {where}, {longest} per {first.unit}{others_text}"
     )

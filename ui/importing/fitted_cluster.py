@@ -81,13 +81,14 @@ def draw(session: state.Session, source: Source) -> None:
         fitting_note = (
             f"These jobs come with the cluster “{fitting.cluster.name}”"
             if source.cluster is not None
-            else f"A fitting cluster has {words.plural(fitting.cluster.gpus, 'GPU')}"
+            else f"These jobs would fit on {words.plural(fitting.cluster.gpus, 'GPU')}"
         )
         st.caption(
             f":material/dns: Cluster: {words.plain(cluster.name)},"
             f" {words.plural(cluster.gpus, 'GPU')}. {words.plain(fitting_note)}."
         )
-        _draw_cluster_button(session, fitting.cluster, "Use it", "own_cluster")
+        use = "it" if source.cluster is not None else words.plural(fitting.cluster.gpus, "GPU")
+        _draw_cluster_button(session, fitting.cluster, f"Use {use}", "own_cluster")
 
 
 def _draw_gpu_count(session: state.Session, source: Source) -> None:

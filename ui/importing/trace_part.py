@@ -26,8 +26,8 @@ _BY: Final = (
     " copies (above 1)."
 )
 _EVERY: Final = (
-    "Keeps one user in N, with all their jobs in the window. The choice depends on names and"
-    " sample seed only."
+    "Keeps one user in N, with all their jobs in the window. The choice depends only on the users'"
+    " names and the field Sample seed."
 )
 _DRAW: Final = "Another seed draws other users, jobs and positions of copies."
 _HIDDEN: Final = (
@@ -166,7 +166,7 @@ def draw_generator_choice(session: state.Session) -> None:
         format_func=lambda name: choices[name].title,
         placeholder="choose a workload",
         help="\n".join(
-            f"- {choice.title}: {words.plain(choice.help)}"
+            f"- {choice.title}: {words.plain(choice.help.removeprefix(f'{choice.title}: '))}"
             for name, choice in choices.items()
             if name in names
         ),

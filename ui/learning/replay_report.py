@@ -14,7 +14,7 @@ import streamlit as st
 
 from trainyard.labs.replays import curves
 from trainyard.labs.replays.report import ClaimRow, ReplayReport, band_text, tally
-from trainyard.labs.replays.types import Replay, ReplayAxis, ReplayMeasure
+from trainyard.labs.replays.types import Replay, ReplayAxis, ReplayMeasure, source_text
 from trainyard.views import replays
 from trainyard.views.markup import html_scroll_table
 from ui import figure, state, words
@@ -33,6 +33,12 @@ _CAPTION: Final = (
     "Below each measure: certainty and run size. Verdict: the interval is wholly in or outside the"
     " expected range, else undecided. Outside is a finding."
 )
+_BOUND_TEXTS: Final = {
+    "fluid": "Fluid: jobs get the policy's shares of time at every instant, as if GPUs could be"
+    " divided, without rounds.",
+    "capacity": "Capacity: no policy can be faster.",
+}
+"""Computation of a bound, one of `trainyard.labs.replays.bounds.BOUNDS` -> its explanation."""
 Pair = tuple[ClaimRow, str]
 """A claim with its label."""
 
@@ -174,8 +180,8 @@ def draw_setup(replay: Replay, seeds: int) -> None:
         )
         for bound in replay.bounds:
             st.caption(
-                f"{words.plain(bound.title)}: computed, not simulated ({bound.by}), from the"
-                f" scenario of {words.plain(replay.arm(bound.of).title)}."
+                f"{words.plain(bound.title)}: computed, not simulated, from the scenario of"
+                f" {words.plain(replay.arm(bound.of).title)}. {_BOUND_TEXTS[bound.by]}"
             )
         for axis in replay.axes:
             st.caption(
@@ -241,7 +247,7 @@ def _claim_cells(row: ClaimRow, label: str) -> list[str]:
     basis = " · ".join(
         [
             *([place] if place else []),
-            claim.certainty,
+            source_text(claim.certainty),
             words.plural(estimate.seeds, "seed"),
             f"{row.cpu_s:,.1f} s CPU",
         ]
@@ -250,13 +256,10 @@ def _claim_cells(row: ClaimRow, label: str) -> list[str]:
         f"<strong>{replays.number(measure, estimate.value)}</strong>"
         f"{_percent_text(measure, estimate.value)}"
     )
-    source = (
-        f'<span class="unit">expected range: {_keep_together(html.escape(claim.band_from))}</span>'
-        if band
-        else ""
-    )
+    origin = _keep_together(html.escape(source_text(claim.band_from)))
+    source = f'<span class="unit">expected range: {origin}</span>' if band else ""
     if band and claim.mark:
-        source += f'<span class="unit">not counted: {html.escape(claim.mark)}</span>'
+        source += f'<br><span class="unit">not counted: {html.escape(claim.mark)}</span>'
     return [
         (
             f'<th scope="row" class="long">{html.escape(claim.measure.label)}<br><span'

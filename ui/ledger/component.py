@@ -55,6 +55,7 @@ def draw(
     charts: LedgerCharts | None = None,
     on_high: Callable[[str], None] | None = None,
     on_window: Callable[[Sequence[float]], None] | None = None,
+    on_hide: Callable[[Sequence[str]], None] | None = None,
 ) -> None:
     """Draw a ledger that is linked to the figures of its page; keep its sort order.
 
@@ -70,9 +71,13 @@ def draw(
         (title of the highlighted policy) -> None, on a click or Enter.
     on_window : callable or None
         (begin and end of the dragged range in seconds; empty = the whole run) -> None.
+    on_hide : callable or None
+        (titles of all policies whose lines are hidden) -> None, whenever they change.
     """
     sorts: dict[str, tuple[int, bool]] = st.session_state.setdefault(_SORT, {})
+    # Rows are sent with visible titles, names beside lines with full ones.
     names = {visible(row.title, NAME): row.title for row in ledger.rows}
+    names |= {row.title: row.title for row in ledger.rows}
 
     def on_sort_sent(column: int) -> None:
         """Sort by a column, upward; downward if it was sorted upward already."""
@@ -80,7 +85,7 @@ def draw(
         sorts[key] = (column, up)
 
     def on_high_sent(title: str) -> None:
-        """Call `on_high` with the full title of a row's visible title."""
+        """Call `on_high` with the full title of a row or name."""
         if on_high is not None and title in names:
             on_high(names[title])
 
@@ -89,16 +94,23 @@ def draw(
         if on_window is not None:
             on_window(ends)
 
+    def on_hide_sent(titles: Sequence[str]) -> None:
+        """Call `on_hide` with the full titles of visible ones."""
+        if on_hide is not None:
+            on_hide([names[title] for title in titles if title in names])
+
     data = replace(ledger, sort=sorts.get(key)).to_json() | {
         "id": key,
         "charts": asdict(charts or LedgerCharts()),
         "zoomed": ledger.window != ledger.span,
+        "hides": on_hide is not None,
     }
     _MOUNT(
         key=key,
         data=data,
         on_high_change=lambda: _forward(key, "high", on_high_sent),
         on_window_change=lambda: _forward(key, "window", on_window_sent),
+        on_hide_change=lambda: _forward(key, "hide", on_hide_sent),
         on_sort_change=lambda: _forward(key, "sort", on_sort_sent),
     )
 

@@ -12,9 +12,10 @@ const chartOf = (key) => document.querySelector(`.st-key-${key} .js-plotly-plot`
 function drawn(chart) {
   const { xaxis: x, yaxis: y, yaxis2: low = y } = chart?._fullLayout ?? {};
   if (!x?._length || !chart._fullData) return null;
-  const lines = chart._fullData.filter((line) => line.legendgroup).map((line) => [line.legendgroup, chart.querySelector(`.trace${line.uid}`)]);
+  const lines = chart._fullData.filter((line) => line.legendgroup).map((line) => [line.legendgroup, chart.querySelector(`.trace${line.uid}`), line.yaxis]);
+  const names = ["annotations", "shapes"].flatMap((kind) => (chart.layout[kind] ?? []).flatMap(({ name }, at) => name ? [[name, chart.querySelector(kind === "shapes" ? `.shapelayer path[data-index="${at}"]` : `.annotation[data-index="${at}"]`)]] : []));
   const rows = [y, low].map(({ _offset, _length, range }) => ({ top: _offset, height: _length, low: range[0], high: range[1] }));
-  return { left: x._offset, width: x._length, rows, top: y._offset, height: y._length, bottom: low._offset + low._length, lines: lines.filter(([, node]) => node) };
+  return { left: x._offset, width: x._length, rows, top: y._offset, height: y._length, bottom: low._offset + low._length, lines: lines.filter(([, node]) => node), names: names.filter(([, node]) => node) };
 }
 
 window.trainyardLedger = ({ data, parentElement, setTriggerValue }) => {
@@ -29,34 +30,72 @@ window.trainyardLedger = ({ data, parentElement, setTriggerValue }) => {
 
 function table(s) {
   const { data, root } = s, wide = { colSpan: Math.max(data.columns.length, 1) };
+  const all = (s.all = tag("button", "Show all", "all", { type: "button", onclick: (event) => (event.stopPropagation(), hide(s, data.rows.filter((row) => row.hidden))) }));
   const column = (one, at) => tag("th", one.title, one.sorted ?? "", { title: one.help ?? "", scope: "col", onclick: () => s.send("sort", at) });
   s.head = tag("th", "", "read", { colSpan: 2 });
   const over = tag("tr"), names = tag("tr"), readouts = (s.heads = data.rest_heads.map((text) => tag("th", text, "read")));
   over.append(tag("th", "", "name"), s.head, tag("th", data.over, "over", wide));
   names.append(column({ title: "Policy" }, -1), ...readouts, ...data.columns.map(column));
+  names.firstChild.append(all);
   root.querySelector("thead").replaceChildren(over, names);
+  s.boxes = data.rows.map((row) => tag("i", "", row.changed ? "changed" : ""));
   s.lines = data.rows.map((row, at) => {
     const line = tag("tr", "", row.kind, { title: row.title, id: `${data.id}-${at}` }), name = tag("th", "", "name", { role: "rowheader" });
     line.style.cssText = `--own: ${row.colour}; --tint: ${row.colour}1c`;
-    name.append(tag("i", "", row.hollow ? "hollow" : ""), tag("b", row.title), tag("small", row.mark, "", { title: row.mark }));
+    name.append(s.boxes[at], tag("b", row.title), tag("small", row.mark, "", { title: row.mark }));
     const cells = row.cells.map(([text, change, verdict, help]) => tag("td", text, "", { title: help }).appendChild(tag("span", change, verdict)).parentNode);
     s.read = [...(at ? s.read : []), data.heads.map(() => tag("td", "", "read"))];
     line.append(name, ...(row.note ? [tag("td", row.note, "note", { colSpan: 2 + wide.colSpan })] : [...s.read[at], ...cells]));
     return line;
   });
   root.querySelector("tbody").replaceChildren(...s.lines);
+  check(s);
   mark(s);
+}
+
+/** Show on each box whether the lines of its policy are hidden. */
+function check(s) {
+  const { rows, hides } = s.data;
+  rows.forEach(({ title, hidden, note }, at) => {
+    const box = s.boxes[at];
+    box.classList.toggle("hollow", hidden === true);
+    if (!hides || note) return;
+    for (const [name, value] of [["role", "checkbox"], ["aria-label", `Lines of ${title}`], ["aria-checked", !hidden], ["aria-disabled", hidden === null]]) box.setAttribute(name, value);
+    box.title = hidden === null ? "" : hidden ? "Show lines (H)" : "Hide lines (H)";
+  });
+  s.all.hidden = !rows.some((row) => row.hidden);
+}
+
+/** Hide the lines and names of policies, or show them again: here at once, then on the server. */
+function hide(s, rows) {
+  const { data } = s, possible = rows.filter((row) => data.hides && row?.hidden !== null && !row?.note);
+  if (!possible.length) return;
+  raise(s, null);
+  for (const row of possible) {
+    row.hidden = !row.hidden;
+    for (const chart of [data.charts.time, data.charts.curve].map(chartOf)) {
+      const at = drawn(chart);
+      for (const [own, node] of [...(at?.lines ?? []), ...(at?.names ?? [])]) if (own === row.title) node.style.display = row.hidden ? "none" : "";
+    }
+  }
+  check(s);
+  s.send("hide", data.rows.filter((row) => row.hidden).map((row) => row.title));
 }
 
 function listen(s) {
   const on = (target, name, act) => target.addEventListener(name, act, { signal: s.end.signal, passive: name !== "keydown" });
   const row = (event) => event.target.closest?.("tbody tr")?.title ?? null;
+  const click = (event) => {
+    const title = row(event);
+    if (title && (event.altKey || event.target.role === "checkbox")) hide(s, find(s, title));
+    else if (title) event.pointerType === "touch" ? raise(s, title) : s.send("high", title);
+  };
   on(document, "pointermove", (event) => point(s, event));
   on(document, "keydown", (event) => event.key === "Escape" && event.target === document.body && s.data.zoomed && s.send("window", []));
   on(s.root, "pointerover", (event) => raise(s, row(event)));
   on(s.root, "pointerleave", () => raise(s, null));
   // A touch is a hover, a long one a click.
-  on(s.root, "click", (event) => row(event) && (event.pointerType === "touch" ? raise(s, row(event)) : s.send("high", row(event))));
+  on(s.root, "click", click);
   on(s.root, "pointerdown", (event) => event.pointerType === "touch" && row(event) && (s.held = setTimeout(() => s.send("high", row(event)), 500)));
   for (const name of ["pointerup", "pointercancel", "pointerleave"]) on(s.root, name, () => clearTimeout(s.held));
   on(s.root, "focusout", () => (raise(s, null), mark(s)));
@@ -64,12 +103,16 @@ function listen(s) {
   return s;
 }
 
+const find = (s, title) => s.data.rows.filter((row) => row.title === title);
+
 function key(s, event) {
+  if (event.target !== s.root || event.ctrlKey || event.metaKey) return;
   const here = s.lines.findIndex((line) => line.title === s.focus), last = s.data.t.length - 1;
   const row = { ArrowUp: Math.max(here - 1, 0), ArrowDown: Math.min(here + 1, s.lines.length - 1) }[event.key];
   const step = ({ ArrowLeft: -1, ArrowRight: 1 }[event.key] ?? 0) * (event.shiftKey ? 10 : 1), end = { Home: 0, End: last }[event.key];
   if (row !== undefined) raise(s, (s.focus = s.lines[row].title)), mark(s), s.lines[row].scrollIntoView({ block: "nearest" });
   else if (event.key === "Enter" && s.focus) s.send("high", s.focus);
+  else if (event.key.toLowerCase() === "h" && s.focus) hide(s, find(s, s.focus));
   else if (event.key === "Escape") s.at === null && s.data.zoomed ? s.send("window", []) : rest(s);
   else if (last >= 0 && (step || end !== undefined)) read(s, end ?? Math.min(Math.max((s.at ?? (step > 0 ? -1 : last + 1)) + step, 0), last), true);
   else return;
@@ -85,7 +128,7 @@ function point(s, event) {
   const chart = event.target.closest?.(".js-plotly-plot"), { time, curve, strip } = s.data.charts, key = chart && [time, curve].find((one) => one && chart === chartOf(one));
   const at = key && drawn(chart);
   if (!at) return void (s.pointed && ((s.pointed = false), rest(s)));
-  if (!s.bound.has(chart)) s.bound.add(chart), chart.on("plotly_selected", (found) => brush(s, found?.range));
+  if (!s.bound.has(chart)) s.bound.add(chart), chart.on("plotly_selected", (found) => brush(s, found?.range)), chart.on("plotly_clickannotation", ({ annotation: { name }, event }) => (event.altKey ? hide(s, find(s, name)) : s.send("high", name)));
   const box = chart.getBoundingClientRect(), zoom = box.width / chart.offsetWidth || 1; // of a presentation
   const share = ((event.clientX - box.left) / zoom - at.left) / at.width, down = (event.clientY - box.top) / zoom;
   if (share < 0 || share > 1) return;
@@ -152,19 +195,20 @@ function raise(s, title) {
       node.style.opacity = own === title ? 1 : 0.15;
       if (path && own === title) path.style.strokeWidth = "2.6px";
     }
-    if (at && chart === chartOf(s.data.charts.time) && !lines.some(([own]) => own === title)) ghost(s, chart, at);
+    if (at && chart === chartOf(s.data.charts.time)) ghost(s, chart, at, lines.filter(([own, node]) => own === title && node.style.display !== "none").map(([, , axis]) => axis));
   }
 }
 
-/** Draw the lines of a policy that the figure leaves out, for as long as its row is pointed at. */
-function ghost(s, chart, { left, width, rows }) {
+/** Draw the lines of a policy that the figure has not in `axes`, for as long as its row is pointed at. */
+function ghost(s, chart, { left, width, rows }, axes) {
   const { data, up } = s, row = data.rows.find((one) => one.title === up), [t0, t1] = data.window;
-  if (!row || row.note) return;
+  if (!row || row.note || axes.length > 1) return;
   s.ghost = tag("div", "", "ty-ghost");
-  const path = [row.waiting, row.busy].map((values, part) => values.map((value, at) => {
+  const path = [row.waiting, row.busy].map((values, part) => axes.includes(["y", "y2"][part]) ? "" : values.map((value, at) => {
     const { top, height, low, high } = rows[part], x = left + Math.min(Math.max(((data.t[at] + data.t[at + 1]) / 2 - t0) / (t1 - t0), 0), 1) * width;
     return value === null ? "" : `${at ? "L" : "M"}${x.toFixed(1)},${(top + height * (1 - (value - low) / (high - low))).toFixed(1)}`;
   }).join("")).join("");
+  if (!path) return;
   const lines = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   lines.append(Object.assign(document.createElementNS(lines.namespaceURI, "path")));
   lines.firstChild.setAttribute("d", path);

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import streamlit as st
 
 from sim.errors import TrainyardError
+from sim.params import Spec
 from trainyard.formatting import RunClock
 from trainyard.labs.backtests.fit import MAX_RUNS
 from trainyard.labs.backtests.proposal import MAX_PROPOSALS
@@ -35,6 +36,7 @@ _ABOUT: Final = (
     "Check against the past: simulate the policy that your cluster used, and compare each wait with"
     " the recorded one."
 )
+_RECORDED: Final = Spec("recorded")
 _WRITTEN: Final = "past_written"
 _EDITION: Final = "past_edition"
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
@@ -337,20 +339,30 @@ def _draw_apply_button(check: Check, run: BacktestRun, report: BacktestReport) -
 
 
 def _draw_figures(check: Check, report: BacktestReport) -> None:
-    """Draw waits and GPU use of a backtest side by side, in the color of its policy."""
-    study, identity = state.session().study, library.recipe_id(check)
-    colours = charts.policy_colours(study.titles, "", study.slots)
-    colour = colours[study.titles[study.allocators.index(check.scenario.allocator)]]
-    epoch = state.epoch()
+    """Draw waits and GPU use of a backtest side by side, in the colors of Compare."""
+    identity, epoch = library.recipe_id(check), state.epoch()
+    colours = _line_colors(state.session().study, check.scenario.allocator)
     grid = st.grid(2, min_column_width=480)
     for name, make_view in (("waits", backtests.waits), ("use", backtests.use)):
         view = figure.cached_view(
-            (name, identity, report.headline, colour, epoch),
-            partial(make_view, report, identity, colour, epoch),
+            (name, identity, report.headline, colours, epoch),
+            partial(make_view, report, identity, colours, epoch),
         )
         if view is not None:
             with grid.container():
                 figure.draw(view)
+
+
+def _line_colors(study: Study, policy: Spec) -> tuple[str, str]:
+    """Return the colors of a policy and of the recorded schedule, compared or not."""
+    if _RECORDED not in study.allocators:
+        study = study.choosing((*study.allocators, _RECORDED), study.baseline)
+    titles = study.titles
+    colours = charts.policy_colours(titles, titles[study.baseline], study.slots)
+    policy_color, recorded_color = (
+        colours[titles[study.allocators.index(spec)]] for spec in (policy, _RECORDED)
+    )
+    return policy_color, recorded_color
 
 
 def _notes(report: BacktestReport) -> list[str]:

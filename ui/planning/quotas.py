@@ -9,14 +9,15 @@ import pandas as pd
 import streamlit as st
 
 from sim.errors import TrainyardError
-from trainyard.formatting import plural
+from trainyard.formatting import common_unit, plural
 from trainyard.results.tenants import TENANT_NOUNS, column_of
+from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
 from trainyard.sweeps import summaries
 from trainyard.sweeps.team_quotas import QuotaPlan, can_plan, plan_quotas
 from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
-from ui import figure, server, state, words
+from ui import server, state, words
 
 NAME: Final = "quotas"
 """Name of the tab in the URL."""
@@ -75,26 +76,50 @@ def draw() -> None:
 
 
 _RESULT: Final = "quotas_found"
+_QUOTA: Final = "Quota needed (GPUs)"
+_ALONE_HELP: Final = (
+    "Wait within which 95 % of the tenant's jobs start, in a run of this tenant alone with its"
+    " quota. Never: over 5 % of the jobs do not start."
+)
+_TOGETHER_HELP: Final = "The same in one run of all tenants, each with its quota."
 
 
 def _draw_quotas(scenario: Scenario, plan: QuotaPlan) -> None:
     """Draw the quotas found: sentence, a row per tenant, and text for the policy Quotas."""
     st.markdown(f"**{words.plain(plan.sentence)}** {plural(plan.runs, 'run')}.")
+    waits = [(_finite_or_nan(need.wait_s), _finite_or_nan(need.together_s)) for need in plan.needs]
+    size, unit = common_unit([wait for pair in waits for wait in pair])
+    alone_title = f"95 % start within, alone ({unit})"
+    together_title = f"95 % start within, all together ({unit})"
+    has_joint_run = not all(math.isnan(need.together_s) for need in plan.needs)
     rows = [
         {
             "Tenant": need.team,
             "Jobs": need.jobs,
-            "Quota needed (GPUs)": f"over {plan.gpus}" if need.quota is None else str(need.quota),
-            f"95 % start within{figure.SECONDS}": _finite_or_nan(need.wait_s),
-            f"All tenants together{figure.SECONDS}": _finite_or_nan(need.together_s),
+            _QUOTA: f"over {plan.gpus}" if need.quota is None else str(need.quota),
+            alone_title: alone / size,
         }
-        for need in plan.needs
+        | ({together_title: together / size} if has_joint_run else {})
+        for need, (alone, together) in zip(plan.needs, waits, strict=True)
     ]
-    figure.draw_table(pd.DataFrame(rows), hide_index=True, width="stretch", placeholder="never")
+    decimals = f"%.{2 if size >= 3600 else 1}f"
+    st.dataframe(
+        pd.DataFrame(rows),
+        hide_index=True,
+        width="stretch",
+        placeholder="never",
+        column_config={
+            _QUOTA: st.column_config.TextColumn(alignment="right"),
+            alone_title: st.column_config.NumberColumn(format=decimals, help=_ALONE_HELP),
+            together_title: st.column_config.NumberColumn(format=decimals, help=_TOGETHER_HELP),
+        },
+    )
+    no_joint_run = "" if has_joint_run else " No run of all tenants: the quotas do not fit."
     st.caption(
         words.plain(
-            f"Hard quotas around {scenario.allocator.name}, by bisection from each tenant's largest"
-            " job to the whole cluster. For the policy Tenant quotas:"
+            "Each tenant is limited to its quota, with"
+            f" {catalog.allocator(scenario.allocator).title} inside. The quota is searched between"
+            f" its largest job and the whole cluster.{no_joint_run} For the policy Tenant quotas:"
         )
     )
     st.code(plan.table, language=None, wrap_lines=True)

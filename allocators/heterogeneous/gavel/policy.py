@@ -128,11 +128,11 @@ class Gavel(Allocator):
             "gandiva": "Gandiva",
         },
         help=(
-            "Goal of the shares, in order. Least normalized throughput; the same, repeated,"
-            " with owners; worst finish-time fairness; last finish. Sum of throughputs; the"
-            " same per dollar; the same with deadlines; order of arrival; equal parts; total"
-            " completion time; Gandiva (equal parts, fastest type first with faithful, too,"
-            " without packing)."
+            "Max-min fairness: raise the slowest job. Water filling: then the next, by owner."
+            " Finish-time fairness: improve the worst ratio. Makespan: earliest last finish."
+            " Total throughput: largest sum, also per dollar and with deadlines. Order of"
+            " arrival, equal parts: as named. AlloX: least total completion time. Gandiva:"
+            " equal parts, without packing."
         ),
     )
     aware: bool = param(
@@ -149,15 +149,15 @@ class Gavel(Allocator):
         high=1e6,
         help=(
             "Least time between computations of the shares; 0 = at every change (large gangs"
-            " may wait very long), with faithful the published 1920 s."
+            " may wait very long), with 'Published behavior' 1920 s."
         ),
     )
     faithful: bool = param(
         False,
-        title="As in the published simulator",
+        title="Published behavior",
         help=(
-            "Whether to repeat the published simulator: new jobs leave GPUs idle, random order"
-            " of types, time in whole iterations, shares of its solver, makespan to 5 %."
+            "Whether to repeat the published simulator: new jobs leave GPUs idle, GPU types are"
+            " tried in random order, and makespan is exact to 5 %."
         ),
     )
     entity: str = param(
@@ -165,21 +165,21 @@ class Gavel(Allocator):
         title="Column of owners",
         choices=("user", "vc", "none"),
         labels={"user": "User", "vc": "Virtual cluster", "none": "None"},
-        help="Column of the owner of a job; for objective = water_filling.",
+        help="Column of the owner of a job, for 'Water filling'.",
     )
     entity_weights: tuple[float, ...] = param(
         (1.0, 2.0, 3.0),
         title="Weights of owners",
         low=0.001,
         high=1000,
-        help=("Weights of owners by name, the last for all others; for objective = water_filling."),
+        help=("Weights of owners by name, the last for all others, for 'Water filling'."),
     )
     within: str = param(
         "fairness",
         title="Division among an owner's jobs",
         choices=("fairness", "fifo"),
         labels={"fairness": "Equal shares", "fifo": "Order of arrival"},
-        help="Division of an owner's share among its jobs; for objective = water_filling.",
+        help="Division of an owner's share among its jobs, for 'Water filling'.",
     )
     placement: str = placement_param()
     _spec: ObjectiveSpec = field(init=False, repr=False)
@@ -221,7 +221,8 @@ class Gavel(Allocator):
             " Workloads, OSDI 2020; the authors' public code"
         ),
         certainty=(
-            "exact for rounds and objectives of the public code, with faithful to its figures;"
+            "exact for rounds and objectives of the public code, with 'Published behavior' to its"
+            " figures;"
             " our reading: choice among equally good shares, outages, jobs that must not be"
             " stopped, AlloX with gangs"
         ),

@@ -445,9 +445,9 @@ class HadarE(Allocator):
             "slowdown": "Longest wait per time left",
         },
         help=(
-            "Which job gets its first node first; submission: of equal ones the longest."
-            " Sample week: mean completion time 3.9, 13.3, 2.6, 2.9 h, longest wait 8, 40, 22,"
-            " 9 h."
+            "Of equal submissions the longest first. Sample week, mean completion time (longest"
+            " wait): submission 3.9 h (8), most left 13.3 h (40), least left 2.6 h (22), wait per"
+            " time left 2.9 h (9)."
         ),
     )
     max_copies: int = param(

@@ -358,11 +358,10 @@ class Hadar(Allocator):
             "ftf": "Finish-time fairness",
         },
         help=(
-            "Value of an early finish. auto: effective if all jobs were submitted together,"
-            " else ftf. effective: share of the best speed. raw: iterations per second. jct:"
-            " equal for all jobs. makespan: most for the longest jobs. ftf: most for jobs"
-            " furthest below an equal share. Mean completion time, sample week: 3.2, 7.5, 7.5,"
-            " 3.7, 16.6, 3.2 h."
+            "Value of an early finish. Completion time: equal for all jobs. Makespan: most for"
+            " long jobs. Finish-time fairness: most for jobs below an equal share. Automatic:"
+            " this, or 'Share of best speed' if all came together. Mean completion time, sample"
+            " week: speeds 7.5 h, completion time 3.7 h, makespan 16.6 h, fairness 3.2 h."
         ),
     )
     order: str = param(
@@ -375,13 +374,13 @@ class Hadar(Allocator):
             "submission": "Earliest submission",
         },
         help=(
-            "Which job takes GPUs first; of equal submissions the highest utility. Sample"
-            " week: mean completion time 3.2, 3.2, 4.6 h, longest wait 33, 76, 25 h."
+            "Of equal submissions the highest utility first. Sample week, mean completion time"
+            " (longest wait): utility 3.2 h (33), per GPU 3.2 h (76), submission 4.6 h (25)."
         ),
     )
     mixing: bool = param(
         True,
-        title="Mix GPU types in a job",
+        title="Mix GPU types",
         help="Whether one job may use GPUs of several types.",
     )
     fill: bool = param(
@@ -394,7 +393,10 @@ class Hadar(Allocator):
         title="Price divisor (eta)",
         low=1e-9,
         high=1e9,
-        help=("Divides the lowest price: larger = cheaper idle GPUs. Matters most without fill."),
+        help=(
+            "Divides the lowest price: larger = cheaper idle GPUs. Matters most without 'Fill idle"
+            " GPUs'."
+        ),
     )
     beam: int = param(
         1,
@@ -437,10 +439,7 @@ class Hadar(Allocator):
             " a measurement."
         ),
         source="Sultana et al., Hadar, IPDPS 2024; Sultana et al., arXiv 2503.10918",
-        certainty=(
-            "our reading of the abstracts alone: prices, utility, order and walk, candidates, beam,"
-            " filling and horizon"
-        ),
+        certainty=("our reading of the abstracts alone; the details are ours"),
         goals=("heterogeneous",),
         how=(
             "Time is divided into rounds; in each, all jobs are placed again.",

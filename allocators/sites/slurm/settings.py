@@ -65,7 +65,7 @@ class SlurmSettings(Allocator):
     )
     favor_small: bool = param(
         False,
-        title="Favour small jobs",
+        title="Favor small jobs",
         help="PriorityFavorSmall: small jobs gain by size, not large ones.",
     )
     max_age_h: float = param(
@@ -100,15 +100,15 @@ class SlurmSettings(Allocator):
         title="Dampening of fair share",
         low=0.01,
         high=1000,
-        help="FairShareDampeningFactor; with fairshare = classic.",
+        help="FairShareDampeningFactor; for classic 'Fair share'.",
     )
     topology: str = param(
         "flat",
         title="Topology",
         choices=("flat", "tree"),
-        labels={"flat": "Runs of nodes", "tree": "Racks as switches"},
+        labels={"flat": "Adjacent nodes", "tree": "Racks as switches"},
         file="topology.conf",
-        help="flat: few runs of neighbors. tree: few racks, or few switches of the file.",
+        help="Few groups of adjacent nodes, or few racks (switches of the file).",
     )
     backfill: bool = param(
         True,
@@ -168,18 +168,15 @@ class SlurmSettings(Allocator):
         title="Nodes that count for the size",
         choices=("asked", "used"),
         labels={"asked": "Those asked for", "used": "Those needed"},
-        help=(
-            "Nodes in the size of a job: those asked for (else 1), as in Slurm, or those it"
-            " needs; with weight_size."
-        ),
+        help=("Nodes asked for (else 1), as in Slurm, or needed; with 'Weight of job size'."),
     )
     limits: str = param(
         "inform",
         title="At the time limit",
         choices=("inform", "kill"),
         labels={"inform": "Jobs run on", "kill": "Jobs are ended"},
-        help="Kill: a job beyond its limit, OverTimeLimit and KillWait ends as failed, also by"
-        " default_limit_h. Recorded timeouts have that length already.",
+        help="Jobs are ended: as failed, at their limit (else 'Time limit where a job has none'),"
+        " OverTimeLimit and KillWait. Recorded timeouts have that length already.",
     )
     main_phase_s: float = param(
         -1.0,
@@ -222,7 +219,7 @@ class SlurmSettings(Allocator):
         unit="s",
         low=0,
         help=(
-            "Start times of cycles from a log, in seconds after the first submission; then"
-            " bf_interval applies."
+            "Cycle starts from a log, after the first submission; then 'Backfill interval'"
+            " applies. Empty = none."
         ),
     )

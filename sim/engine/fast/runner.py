@@ -85,7 +85,7 @@ def prepare_run(
     """
     rule = rule_of(allocator)
     if rule is None:
-        raise NotPlainError("with these parameters the policy states no rule that it could follow")
+        raise NotPlainError("the fast engine follows only policies with a fixed rule")
     _refuse(_condition_obstacles(trace, cluster, conditions))
     model = conditions.perf.bind(trace, cluster)
     speed = model.steady() if isinstance(model, Steady) else None

@@ -54,7 +54,10 @@ BAD = {
     "prose": (b"Dear all\nplease find the trace attached\n", "single column"),
     "unknown table": (b"a,b,c\n1,2,3\n", "submit_time_s"),
     "duration missing": (b"job_id,submit_time_s,num_gpus\na,0,1\n", "duration_s"),
-    "all rows bad": ((HEADER + "a,0,1,-5\nb,0,1,-6\n").encode(), "negative; 2 of them"),
+    "all rows bad": (
+        (HEADER + "a,0,1,-5\nb,0,1,-6\n").encode(),
+        "reason .2 rows.: the duration is",
+    ),
     "CPU jobs only": ((HEADER + "a,0,0,5\n").encode(), "Keep CPU jobs"),
     "unreadable dates": (
         (HEADER + "a,7th of May,1,5\n").encode(),

@@ -197,7 +197,7 @@ def test_a_table_of_nothing_but_separators_is_refused() -> None:
 
 def test_dense_json_is_read_item_by_item() -> None:
     text = b'[{"jobid": 1, "vc": 1, "submitted_time": 1, "attempts": [' + b"[]," * 30_000 + b"[]]}]"
-    with pytest.raises(TraceError, match="never started: the job has no attempt"):
+    with pytest.raises(TraceError, match="never started, the job has no attempt"):
         read(text, options=ReadOptions(max_bytes=1_000_000))
     longer = text.replace(b"[]]}]", b"[]," * 310_000 + b"[]]}]")
     with pytest.raises(TraceError, match="more than 1,000,000, so this is not a list of jobs"):

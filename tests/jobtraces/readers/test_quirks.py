@@ -308,13 +308,13 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "pods without limits or conditions": (
         json.dumps({"items": [BARE]}),
-        "f: no row of 1 can be used (most often: the job never started; 1 of them). Export jobs"
+        "f: the only row cannot be used. Main reason (1 row): the job never started. Export jobs"
         " that have ended.",
     ),
     "only jobs that still run": (
         json.dumps({"jobs": [json.loads(CASES["squeue-json"][0])["jobs"][4]]}),
-        "f: no row of 1 can be used (most often: still running when the trace ends; 1 of them). Cut"
-        " running jobs at the end of the trace, or export jobs that have ended.",
+        "f: the only row cannot be used. Main reason (1 row): still running when the trace ends."
+        " Cut running jobs at the end of the trace, or export jobs that have ended.",
     ),
     "a summary of clusters": (
         "id,job_num,gpu_job_num,avg_run_time_gpu,avg_que_time_gpu\n1,2,3,4,5\n",

@@ -100,7 +100,7 @@ def test_table_for_people_says_published_simulated_and_what_is_known(call: Call)
         assert "0.5 (up to 50 % shorter)" in text
         assert "0.01 to 1.2 (prototype)" in text
         assert "undecided (range set after results)" in text
-        assert "Verdict: Not counted: 2 range set after results." in text
+        assert "Verdict: 2 not counted, because their range was set after the results." in text
         assert "no band" in text
         assert "Known: All." in text
         assert "Our reading: None." in text

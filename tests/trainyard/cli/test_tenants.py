@@ -24,8 +24,8 @@ def command(tmp_path: Path) -> list[str]:
 def test_the_table_of_teams(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--allocator", "fifo", "--quotas", "a: 4; b: 4"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Tenants by vc. Quotas as given."
-    assert lines[2] == "FIFO: Jain's index of used / deserved 0.875"
+    assert lines[0] == "Tenants by virtual cluster. Quotas as given."
+    assert lines[2] == "FIFO: Jain's index of used ÷ entitled 0.875"
     assert lines[5].split()[:7] == ["b", "4", "1", "3.0", "2.0", "0.0", "4.0"]
 
 

@@ -41,7 +41,10 @@ def test_a_lower_load_is_really_that_load_and_leaves_the_recording_out(study: St
 
 
 def test_a_queue_at_a_low_load_asks_for_half_of_it() -> None:
-    assert suggestions.suggest_for_overload(0.9, 1.0)[0].text == "Lower the load to 0.45"
+    assert (
+        suggestions.suggest_for_overload(0.9, 1.0)[0].text
+        == "Lower the load until jobs request 45 % of GPU time"
+    )
     # 85 thousandths of a thousandth cannot be set, and of an unknown load nothing is known.
     assert [way.name for way in suggestions.suggest_for_overload(10_000.0, 1.0)] == [
         "enough_gpus",
@@ -83,7 +86,10 @@ def test_fewer_nodes_still_hold_the_largest_job(study: Study) -> None:
 
 
 def test_idle_at_a_high_load_or_without_one() -> None:
-    assert suggestions.suggest_for_idle(0.9, 1.0, None)[0].text == "Raise the load to 1"
+    assert (
+        suggestions.suggest_for_idle(0.9, 1.0, None)[0].text
+        == "Raise the load until jobs request 100 % of GPU time"
+    )
     for load in (1.1, 0.0, math.nan, math.inf):
         assert [way.name for way in suggestions.suggest_for_idle(load, 1.0, None)] == ["hint"], load
 

@@ -71,8 +71,8 @@ def test_only_a_large_trace_loads_the_fast_engine(
     [
         ("fifo", INTERRUPTED, "jobs are interrupted"),
         ("easy", FAILING, "nodes fail, come or go while GPUs are reserved"),
-        ("recorded", Conditions(), "states no rule"),
-        ("sjf:mix=true", Conditions(), "states no rule"),
+        ("recorded", Conditions(), "only policies with a fixed rule"),
+        ("sjf:mix=true", Conditions(), "only policies with a fixed rule"),
         ("fifo", Conditions(stop="measured"), "ends with the jobs that count"),
     ],
 )

@@ -21,7 +21,7 @@ def slots(study: Study) -> dict[str, int]:
     return {str(spec): slot for spec, slot in zip(study.allocators, study.slots, strict=True)}
 
 
-def test_every_policy_prefers_a_slot_from_1_to_5() -> None:
+def test_every_policy_prefers_one_of_11_slots() -> None:
     assert {1 <= preferred_slot(name) <= SLOTS for name in REGISTRY} == {True}
 
 
@@ -35,9 +35,9 @@ def test_tables_name_only_policies_of_the_registry(table: Mapping[str, object]) 
 
 
 def test_a_policy_without_an_entry_gets_a_slot_by_its_name() -> None:
-    # crc32 gives 1583414508 and 2101481781; modulo 5 they are 3 and 1.
-    assert preferred_slot("smallest") == 4
-    assert preferred_slot("site_rule") == 2
+    # crc32 gives 1583414508 and 2101481781; modulo 11 they are 5 and 3.
+    assert preferred_slot("smallest") == 6
+    assert preferred_slot("site_rule") == 4
 
 
 def test_policies_get_the_slots_that_they_prefer(scenario: Scenario) -> None:
@@ -55,14 +55,22 @@ def test_a_slot_that_is_taken_gives_way_to_the_next_free_one(scenario: Scenario)
     assert study.slots == (5, 2, 3)
 
 
-def test_no_slot_is_used_twice_by_five_policies_beside_the_baseline(scenario: Scenario) -> None:
-    names = ("fifo", "easy", "srtf", "gavel", "recorded", "las", "sjf")
-    for count in range(2, 7):
-        study = Study(scenario, tuple(Spec(name) for name in names[:count]))
-        others = study.slots[1:]
-        assert len(set(others)) == len(others)
+def test_twelve_policies_have_twelve_colours(scenario: Scenario) -> None:
+    names = ("fifo", "easy", "srtf", "gavel", "recorded", "sjf", "las", "slurm")
+    names += ("conservative", "hadar", "hadare", "asrpt", "kai")
+    study = Study(scenario, tuple(map(Spec, names[:12])))
+    # The baseline is gray; its slot, bronze, is that of A-SRPT too.
+    assert study.slots == (5, 1, 2, 3, 4, 11, 6, 7, 8, 9, 10, 5)
+    added = Study(scenario, (Spec("fifo"),)).choosing(tuple(map(Spec, names[:12])))
+    assert added.slots == study.slots
     counts = Counter(Study(scenario, tuple(map(Spec, names))).slots[1:])
-    assert max(counts.values()) == 2
+    assert sorted(counts.values()) == [1] * 10 + [2]
+
+
+def test_a_document_of_five_colours_keeps_them(scenario: Scenario) -> None:
+    names = ("fifo", "las", "conservative", "slurm", "sjf", "hadar", "asrpt")
+    old = Study(scenario, tuple(map(Spec, names))).to_json() | {"slots": [5, 4, 3, 1, 2, 2, 5]}
+    assert Study.from_json(old).slots == (5, 4, 3, 1, 2, 2, 5)
 
 
 def test_adding_removing_and_another_baseline_recolour_no_other_policy(scenario: Scenario) -> None:
@@ -95,7 +103,7 @@ def test_colours_change_no_result_and_are_kept_by_file_and_address(scenario: Sce
     assert Study.from_json(before).slots == study.slots
 
 
-@pytest.mark.parametrize("wrong", [[9], [-1], ["blue"], "12", 5, [1.5]])
+@pytest.mark.parametrize("wrong", [[12], [-1], ["blue"], "12", 5, [1.5]])
 def test_slots_that_there_are_not_are_refused(scenario: Scenario, wrong: object) -> None:
     with pytest.raises(ParameterError, match="slots"):
         Study.from_json(Study(scenario, FIVE).to_json() | {"slots": wrong})

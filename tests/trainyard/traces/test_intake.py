@@ -80,9 +80,9 @@ def test_look_shows_the_beginning_without_keeping_anything(store: Store) -> None
 def test_a_mapping_must_be_complete_and_unique() -> None:
     good = {"submit_time_s": "a", "num_gpus": "b", "duration_s": "c", "user": ""}
     assert intake.check_mapping(good) == good
-    with pytest.raises(TraceError, match="Choose the column that holds num_gpus"):
+    with pytest.raises(TraceError, match="Choose the column of the number of GPUs"):
         intake.check_mapping(good | {"num_gpus": ""})
-    with pytest.raises(TraceError, match=r"holds duration_s, or the columns of start and end\."):
+    with pytest.raises(TraceError, match=r"of the duration, or the columns of start and end\."):
         intake.check_mapping(good | {"duration_s": "", "end_time_s": "d"})
     spans = good | {"duration_s": "", "start_time_s": "c", "end_time_s": "d"}
     assert intake.check_mapping(spans) == spans

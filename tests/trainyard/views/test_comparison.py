@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -185,3 +186,36 @@ def test_the_key_holds_every_choice_and_the_keys_of_incomplete_runs(
 def test_tabs_are_those_with_something_to_show(compared: ComparedRuns) -> None:
     # One GPU type: no tabs of types and costs.
     assert build(compared, SRTF, None).tabs == ("jobs", "time", "tenants", "accuracy", "export")
+
+
+def test_twelve_lines_are_the_nearest_of_each_colour() -> None:
+    """P0 is gray; P12 and P1 are blue, P13 and P2 vermilion; P13 takes longest."""
+    titles = tuple(f"P{at}" for at in range(14))
+    values = [{"metric": "jct_mean_s", "label": f"P{at}", "value": 100.0 * at} for at in range(14)]
+    study = SimpleNamespace(slots=(1, *range(1, 12), 1, 2))
+    many: Any = ComparedRuns(
+        SimpleNamespace(titles=titles, baseline=0, study=study),  # type: ignore[arg-type]
+        SimpleNamespace(labels=titles, baseline="P0", table=pd.DataFrame(values)),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        {},
+        {},
+    )
+    look = many.look("P13")
+    assert list(look.colours) == ["P0", *titles[3:]]
+    assert (look.more, look.more_note) == (2, "2 more in the table")
+    # Neither baseline nor highlighted policy can be hidden, nor what is gone.
+    look = many.look("P13", hidden=("P12", "P0", "P13", "gone"))
+    assert list(look.colours) == ["P0", "P1", *titles[3:12], "P13"]
+    assert look.more == 1
+
+
+def test_hidden_policies_have_no_line_and_a_hollow_box(compared: ComparedRuns) -> None:
+    choice = ComparisonChoice("jct_mean_s", "FIFO", hidden=("SRTF",))
+    view = build(compared, choice, None)
+    for figure in (view.queue().figure, view.done_within().figure):
+        assert {line.legendgroup for line in figure.data} - {None} == {"FIFO"}
+    rows = view.ledger([], ledger.State("FIFO", hidden=("SRTF",))).to_json()["rows"]
+    assert [row["hidden"] for row in rows] == [None, True]
+    shown = build(compared, replace(choice, high="SRTF"), None)
+    assert {line.legendgroup for line in shown.queue().figure.data} >= {"FIFO", "SRTF"}
+    assert shown.ledger([], ledger.State("SRTF", hidden=("SRTF",))).rows[1].hidden is None

@@ -109,7 +109,7 @@ def test_series_on_other_instants_share_one_table(compared: ComparedRuns) -> Non
             "states": {title: frame([0, 5], **still)},
         },
     )
-    shown = queue(made, title)
+    shown = queue(made, made.look(title, alone=True))
     assert shown.data is not None
     rows = shown.data()
     assert rows["Time (s)"].tolist() == [0, 5, 10]

@@ -58,7 +58,7 @@ def test_another_policy_by_hand(store: Store) -> None:
         "not finished then", ["wait_mean_s_was", "wait_mean_s"]
     ].tolist() == pytest.approx([215 / 3, 175 / 3])
     assert rows.loc[
-        "came later", ["jct_mean_s_was", "jct_mean_s", "jct_mean_s_change"]
+        "submitted later", ["jct_mean_s_was", "jct_mean_s", "jct_mean_s_change"]
     ].tolist() == pytest.approx([130, 80, 80 / 130 - 1])
     table = branch_diff.difference_rows(found)
     assert table.columns.tolist() == ["Of", "Metric", WAS, HERE, "Change"]
@@ -71,7 +71,7 @@ def test_another_policy_by_hand(store: Store) -> None:
     assert (
         found.sentence
         == "From day 1, 00:00 on with SJF: the 3 jobs that were not finished wait 19\u202f% less;"
-        " nothing before changed."
+        " nothing changed before."
     )
 
 
@@ -100,7 +100,7 @@ def test_a_node_that_comes_by_hand(store: Store) -> None:
         found.sentence
         == "From day 1, 00:00 on with 1 more node like v100-1: of the 3 jobs that were not"
         " finished, the 2 that both runs complete wait 84\u202f% less; 1 job is"
-        " completed that was not; nothing before changed."
+        " completed that was not; nothing changed before."
     )
 
 
@@ -135,7 +135,7 @@ def test_jobs_that_are_never_completed_any_more_are_part_of_the_finding(store: S
     assert found.only_was >= 1
     assert (
         f"{found.only_was} job{'s are' if found.only_was > 1 else ' is'} not completed any more;"
-        " nothing before changed." in found.sentence
+        " nothing changed before." in found.sentence
     )
 
 

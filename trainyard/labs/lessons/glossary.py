@@ -94,7 +94,7 @@ ENTRIES: Final[tuple[GlossaryEntry, ...]] = (
     GlossaryEntry(
         "Expected range",
         "band",
-        "Where a replay's result is expected, from the published figure or a prototype.",
+        "Where a replay's result is expected, from the published figure or our trial program.",
         _REPLAYS,
     ),
     GlossaryEntry(

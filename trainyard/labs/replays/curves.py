@@ -77,8 +77,11 @@ def by_arm(replay: Replay, numbers: Mapping[ReplayCell, Numbers]) -> pd.DataFram
 
 
 def title(metric: str) -> str:
-    """Return the title of a metric."""
-    return METRICS[metric].title or metric.replace("_", " ")
+    """Return the title of a metric; as in the replays' texts, a makespan is the total time."""
+    if metric == "makespan_s":
+        return "Total time"
+    name = METRICS[metric].title or metric.replace("_", " ")
+    return name.replace("tilisation", "tilization")
 
 
 def unit(metric: str) -> str:

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from trainyard.formatting import plural
 from trainyard.labs.replays.explanation import figures
-from trainyard.labs.replays.types import Claim, Replay, ReplayMeasure, ReplayPoint
+from trainyard.labs.replays.types import (
+    AFTER_RESULTS,
+    BY_CONSTRUCTION,
+    Claim,
+    Replay,
+    ReplayMeasure,
+    ReplayPoint,
+)
 from trainyard.study.scenario import Scenario
 
 Floats = NDArray[np.float64]
@@ -39,6 +46,17 @@ ROW_KEYS: Final = (
 _RESAMPLES: Final = 2000
 _LEVEL: Final = (2.5, 97.5)
 _MIN_SEEDS: Final = 3
+_BECAUSE: Final = {
+    BY_CONSTRUCTION: (
+        "a setting was chosen to match it",
+        "settings were chosen to match them",
+    ),
+    AFTER_RESULTS: (
+        "its range was set after the results",
+        "their range was set after the results",
+    ),
+}
+"""Mark of a claim -> why it is not counted, for one claim and for several."""
 _TALLIED: Final[dict[Verdict, str]] = {
     "in": "in the range",
     "out": "outside",
@@ -347,8 +365,11 @@ def tally(rows: Sequence[ClaimRow]) -> str:
         else []
     )
     if marks:
-        reasons = ", ".join(f"{number} {mark}" for mark, number in sorted(marks.items()))
-        sentences.append(f"Not counted: {reasons}.")
+        reasons = "; ".join(
+            f"{number} not counted, because {_BECAUSE[mark][number > 1]}"
+            for mark, number in sorted(marks.items())
+        )
+        sentences.append(f"{reasons}.")
     return " ".join(sentences)
 
 

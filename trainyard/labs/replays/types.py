@@ -30,6 +30,16 @@ BANDS: Final = (
 MARGINS: Final = {"published ± 20 %": 0.2, "published ± 5 %": 0.05}
 BY_CONSTRUCTION: Final = "by construction"
 AFTER_RESULTS: Final = "range set after results"
+_PLAIN: Final = {
+    "prototype": "results of our trial program, older than this simulator",
+    "expected (prototype)": "expected from our trial program",
+    "direction": "only the direction",
+}
+
+
+def source_text(source: str) -> str:
+    """Return the text shown for a source, one of `BANDS` or `CERTAINTIES`."""
+    return _PLAIN.get(source, source)
 
 
 @dataclass(frozen=True)

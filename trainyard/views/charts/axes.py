@@ -124,6 +124,11 @@ duration_text = duration
 """How durations are written in figures: as everywhere."""
 
 
+def band_texts(width_s: float) -> tuple[str, str]:
+    """Return the meaning of a band up to the maximum of bins, and the width of a bin."""
+    return "pale band: highest value", f"in each {duration(width_s)}"
+
+
 def mean_text(width_s: float) -> str:
     """Return the meaning of a line through means of bins: "1.5-h averages"."""
     return f"{duration(width_s).replace(' ', '-')} averages"

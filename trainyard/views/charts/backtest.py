@@ -10,7 +10,6 @@ import plotly.graph_objects as go
 
 from trainyard.views.charts.axes import TimeAxis, duration_text, duration_unit
 from trainyard.views.charts.theme import (
-    BASELINE_COLOUR,
     NEUTRAL,
     TEXT_PX,
     Trace,
@@ -28,18 +27,21 @@ _NAMED_PX: Final = 18
 
 
 class TwoLines(NamedTuple):
-    """Policy of a backtest, its color, and the start of the judged part.
+    """Policy of a backtest, the colors of both lines, and the start of the judged part.
 
     Parameters
     ----------
     policy, colour : str
-        Title of the policy, and the colour of its line.
+        Title of the policy, and the color of its line.
+    recorded : str
+        Color of the recorded schedule.
     judged_s : float, seconds
         Start of the judged part.
     """
 
     policy: str
     colour: str
+    recorded: str
     judged_s: float
 
 
@@ -79,7 +81,7 @@ def past_waits(medians: pd.DataFrame, about: TwoLines, x: TimeAxis, bin_s: float
             ]
         }
         for name, title, colour in (
-            ("recorded_s", RECORDED, BASELINE_COLOUR),
+            ("recorded_s", RECORDED, about.recorded),
             ("simulated_s", about.policy, about.colour),
         )
     ]
@@ -114,7 +116,7 @@ def past_use(use: pd.DataFrame, about: TwoLines, x: TimeAxis, unit: str) -> go.F
             ]
         }
         for name, title, colour in (
-            ("recorded", RECORDED, BASELINE_COLOUR),
+            ("recorded", RECORDED, about.recorded),
             ("simulated", about.policy, about.colour),
         )
     ]

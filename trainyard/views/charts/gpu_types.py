@@ -338,7 +338,7 @@ def type_use(use: Frames, style: Style, title: str = "") -> go.Figure:
         "range": [len(kinds) - 0.5, -0.5],
         "showgrid": False,
     }
-    x = {"range": [0, 108], **_PER_CENT, "title": {"text": "GPUs held, of those there"}}
+    x = {"range": [0, 108], **_PER_CENT, "title": {"text": "share of available GPUs held"}}
     return figure(
         traces,
         title,

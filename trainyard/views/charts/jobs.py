@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainyard.formatting import BY_UNIT
 from trainyard.views.charts.axes import FEW_MARKS, duration_text, duration_unit, log_duration
-from trainyard.views.charts.lines import BOTTOM_PX, HEIGHT_PX, TOP_PX, Look
+from trainyard.views.charts.lines import BOTTOM_PX, HEIGHT_PX, NAMES_TOP_PX, TOP_PX, Look
 from trainyard.views.charts.sweeps import unit_of
 from trainyard.views.charts.theme import (
     BASELINE_COLOUR,
@@ -47,9 +47,6 @@ _TICKS: Final = {
 }
 _STRIPES: Final = "rgba(255, 255, 255, 0.7)"
 _VISIBLE: Final = 1e-6
-_AXIS_PX: Final = 240
-"""Axis length of the narrowest chart, at normal text size."""
-_LETTER_PX, _BOLD_PX, _SHIFT_PX = 5.4, 6.6, 10
 QUANTILES: Final = 201
 """Points of a completion curve."""
 _MARGIN = 1.2
@@ -86,18 +83,28 @@ def jct_cdf(
         traces += [edge, other | {"fill": "tonexty"}]
     for label in look.order:
         if label in points:
-            own = {"uid": f"jct-{list(look.colours).index(label)}", "showlegend": look.alone}
-            traces.append(look.line(label) | _quantile_line(points[label]) | own)
+            traces.append(look.line(label, "jct") | _quantile_line(points[label]))
+    traces += _medians(points, look)
     every = np.concatenate(list(points.values())) if points else np.array([60.0, 86_400.0])
     domain = [1 - BOTTOM_PX / HEIGHT_PX, 1 - TOP_PX / HEIGHT_PX]
     ticks = {"tickvals": [0, 25, 50, 75, 100], "ticktext": ["0", "25 %", "50 %", "75 %", "100 %"]}
     x = log_duration(float(every.min()), float(every.max()), FEW_MARKS)
     heads = [] if look.alone else [look.title(f"<b>{title}</b>", domain[1])]
-    notes = [*heads, *_median_notes(points, look, x["range"])]
+    half = QUANTILES // 2
+    medians = {label: float(jct_s[half]) for label, jct_s in points.items()}
+    # All lines end at 100 %: the fastest is named first.
+    ends = dict.fromkeys(sorted(points, key=medians.__getitem__), float(TOP_PX))
+    texts = {
+        label: duration_text(medians[label])
+        for label in (look.baseline, look.high)
+        if label in points
+    }
+    names, samples = look.names(ends, (NAMES_TOP_PX, BOTTOM_PX), HEIGHT_PX, texts, look.more_note)
+    notes = [*heads, *names]
     missing = ", ".join(
         f"{literal(label)} {count:,}" for label, count in (left_out or {}).items() if count
     )
-    notes += [_below(look, "from submission to finish", -26)]
+    notes += [_below(look, "from submission to finish; dot and time: half", -26)]
     notes += [_below(look, f"not completed, so not shown: {missing}", -44)] if missing else []
     return go.Figure(
         traces,
@@ -107,7 +114,8 @@ def jct_cdf(
             title,
             dragmode=False,
             annotations=notes,
-            xaxis=look.axis(anchor="y", showgrid=True, **x),
+            shapes=samples,
+            xaxis=look.axis(anchor="y", showgrid=True, tickangle=0, **x),
             yaxis=look.axis(domain=domain, range=[0, 101.5], **ticks),
         ),
     )
@@ -125,38 +133,21 @@ def _quantile_line(jct_s: Floats) -> Trace:
     return {"x": jct_s.astype(np.float32), "y0": 0, "dy": 100 / (len(jct_s) - 1)}
 
 
-def _median_notes(
-    points: Mapping[str, Floats], look: Look, ends: tuple[float, float]
-) -> list[Trace]:
-    """Return annotations with name and median of the baseline and the highlighted line."""
-    strong = [label for label in dict.fromkeys((look.high, look.baseline)) if label in points]
-    middle = QUANTILES // 2
-    strong.sort(key=lambda label: points[label][middle])
-    annotations = []
-    for at, label in enumerate(strong):
-        left = at == 0 and len(strong) > 1
-        name = literal(label)[:24]
-        half = f"half within {duration_text(float(points[label][middle]))}"
-        width_px = _SHIFT_PX + max(_BOLD_PX * len(name), _LETTER_PX * len(half))
-        share = 0.6 if left else 0.14
-        done = np.log10(points[label][round(share * (QUANTILES - 1))])
-        place = float((done - ends[0]) / (ends[1] - ends[0]))
-        ends_axis = not left and place > 1 - width_px / _AXIS_PX
-        annotations.append(
-            {
-                "text": f"<b>{name}</b><br>{half}",
-                "showarrow": False,
-                "align": "right" if left else "left",
-                "xref": "x domain",
-                "x": 1.0 if ends_axis else place,
-                "y": 100 * share,
-                "xanchor": "right" if left or ends_axis else "left",
-                "yanchor": "bottom" if left else "top",
-                "xshift": 0 if ends_axis else -_SHIFT_PX if left else _SHIFT_PX,
-                "font": {"size": 13, "color": look.colours[label]},
-            }
-        )
-    return annotations
+def _medians(points: Mapping[str, Floats], look: Look) -> list[Trace]:
+    """Return a dot where half of the jobs are done, on each strong line."""
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [float(points[title][QUANTILES // 2])],
+            "y": [50],
+            "marker": {"size": 8, "color": look.colours[title]},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        for title in dict.fromkeys((look.baseline, look.high))
+        if title in points
+    ]
 
 
 def _below(look: Look, text: str, shift: int) -> Trace:
@@ -467,7 +458,8 @@ PARTS: Final = (
         "slower_s",
         "slower than full speed",
         "#A9D3E2",
-        "time lost to slower or fewer GPUs, another batch size, spreading, or checkpoints",
+        "time lost to slower or fewer GPUs, another batch size, spreading over nodes, or"
+        " checkpoints",
     ),
     JctPart(
         "ideal_s",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -12,10 +11,12 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from trainyard.views.charts.axes import TimeAxis, duration_text, mean_text
+from trainyard.views.charts.axes import TimeAxis, band_texts, duration_text, mean_text
 from trainyard.views.charts.lines import (
     BOTTOM_PX,
     HEIGHT_PX,
+    NAMES_TOP_PX,
+    PITCH_PX,
     TOP_PX,
     Look,
     points_per_value,
@@ -26,7 +27,6 @@ from trainyard.views.charts.theme import (
     JOB_COLOURS,
     LINE_PX,
     NEUTRAL,
-    PAPER,
     TEXT,
     Style,
     Trace,
@@ -41,12 +41,14 @@ Floats = NDArray[np.float64]
 _LEFT_PX: Final = 44
 _QUEUE_PX: Final = (TOP_PX, 161)
 _BUSY_PX: Final = (198, BOTTOM_PX)
+_NAMES_END_PX: Final = 370
+"""Bottom of the names of lines, in large type."""
 _STRIP_PX: Final = (350, 378)
 _ALONE_PX: Final = 344
 """Height without the strip."""
-_NEAR_X, _NEAR_Y = 0.12, 0.16
-"""Distances, as shares of the row, below which two line names overlap."""
-_MAX_NAMED: Final = 4
+_HEADROOM: Final = 1.06
+"""Height of the queue's row over the longest queue of the strong lines; others may leave it."""
+_BUSY_TOP: Final = 104
 _OTHERS: Final = "others"
 
 
@@ -79,6 +81,8 @@ class Course:
     most : mapping of array
         Title of a policy -> the most jobs waiting in each bin; of those that are missing no band
         is drawn.
+    few_note : str
+        Which policies the row of GPUs busy is limited to; "" = all of `waiting`.
     """
 
     edges_s: Floats
@@ -87,6 +91,7 @@ class Course:
     busy: Mapping[str, Floats]
     note: str = ""
     most: Mapping[str, Floats] = field(default_factory=dict)
+    few_note: str = ""
 
     @property
     def line_note(self) -> str:
@@ -132,55 +137,89 @@ def load(
     if not course.exact:
         traces += _bands(course, look, x)
     for values, _, axis in rows:
-        for title in look.order:
-            own = {"uid": f"{axis}-{list(look.colours).index(title)}", "yaxis": axis}
-            named = look.alone and axis == "y"
-            traces.append(
-                look.line(title)
-                | _line(course, values[title], x)
-                | own
-                | {"showlegend": named, "hovertemplate": _UNITS[axis]}
-            )
-    notes = (
-        course.note,
-        shaded and f"shaded: {shaded}",
-        "" if busy else course.line_note,
-        "band: peak" if course.most and not course.exact else "",
-    )
+        traces += [
+            look.line(title, axis)
+            | _line(course, values[title], x)
+            | {"yaxis": axis, "hovertemplate": _UNITS[axis]}
+            for title in look.order
+            if title in values
+        ]
+    strong = [title for title in look.colours if title in (look.baseline, look.high)]
+    highest = _highest(course, look.colours)
+    top = _HEADROOM * (max(highest[title] for title in strong or look.colours) or 1.0)
+    beyond = {title: f"↑{most:,.0f}" for title, most in highest.items() if most > top}
+    ends = _ends_px(course.waiting, queue_px, top)
+    names_px = (NAMES_TOP_PX, queue_px[1])
+    names, samples = look.names(ends, names_px, height, beyond, look.more_note)
+    title = _queue_title(course, shaded)
     layout: dict[str, Any] = {
         "dragmode": "select",
         "selectdirection": "h",
         "xaxis": look.axis(showgrid=True, **x.layout())
         | {"anchor": "y2" if busy else "y", "title": {"text": ""}},
         "yaxis": look.axis(
-            rangemode="tozero", nticks=4, tickformat=",", domain=_domain(queue_px, height)
+            range=[0, top], nticks=4, tickformat=",", domain=_domain(queue_px, height)
         ),
         "annotations": [
-            look.title(f"<b>Jobs waiting</b>{_title_notes(*notes)}", _domain(queue_px, height)[1]),
-            *_names(course, look, x),
+            look.title(title, _domain(queue_px, height)[1]),
+            *names,
         ],
+        "shapes": samples,
     }
     if busy:
         layout["yaxis2"] = look.axis(
             domain=_domain(_BUSY_PX, height),
-            range=[0, 104],
+            range=[0, _BUSY_TOP],
             tickvals=[0, 50, 100],
             ticktext=["0", "50 %", "100 %"],
         )
-        # A longer title would be cut off on a phone.
-        note = course.line_note and f"{course.line_note} in both charts"
-        layout["annotations"].append(
-            look.title(f"<b>GPUs busy</b>{_title_notes(note)}", _domain(_BUSY_PX, height)[1])
-        )
+        title = _busy_title(course, look)
+        # Many names of the queue reach into this row.
+        pitch, count = look.scale * PITCH_PX, len(ends) + bool(look.more)
+        begin = min(NAMES_TOP_PX + pitch * (count + 0.5), _NAMES_END_PX - pitch)
+        ends = _ends_px(course.busy, _BUSY_PX, _BUSY_TOP)
+        names, samples = look.names(ends, (max(_BUSY_PX[0], begin), _BUSY_PX[1]), height)
+        layout["annotations"] += [look.title(title, _domain(_BUSY_PX, height)[1]), *names]
+        layout["shapes"] += samples
     if whole:
         traces += _strip(whole, x)
-        layout |= _strip_layout(look, x, whole, height)
+        layout |= _strip_axes(look, whole, height)
+        layout["shapes"] += _window_frame(x, whole[2])
         layout["annotations"].append(_strip_label(height, look.baseline))
     bottom = _domain(_BUSY_PX if busy else queue_px, height)[0]
     rows_high = bottom, _domain(queue_px, height)[1]
-    layout["shapes"] = [*layout.get("shapes", ()), *_marks(marks, x, rows_high)]
+    layout["shapes"] += _marks(marks, x, rows_high)
     title = "Jobs waiting, GPUs busy" if busy else "Jobs waiting"
     return go.Figure(traces, look.layout(height, _LEFT_PX, title) | layout)
+
+
+def _queue_title(course: Course, shaded: str) -> str:
+    """Return the title of the row of waiting jobs, as markup; `shaded` as in `load`."""
+    notes = (
+        course.note,
+        shaded and f"shaded: {shaded}",
+        "" if course.busy else course.line_note,
+    )
+    title = f"<b>Jobs waiting</b>{_title_notes(*notes)}"
+    if course.most and not course.exact:
+        # Style sheets hide the third span of a title on a phone.
+        band, width = band_texts(float(course.edges_s[1] - course.edges_s[0]))
+        spans = [f"; {band} {width}"] if any(notes) else [f"  {band}", f" {width}"]
+        title += "".join(f'<span style="color:{NEUTRAL}">{span}</span>' for span in spans)
+    return title
+
+
+def _busy_title(course: Course, look: Look) -> str:
+    """Return the title of the row of busy GPUs, as markup."""
+    # A longer title would be cut off on a phone.
+    note = course.few_note or (course.line_note and f"{course.line_note} in both charts")
+    title = f"<b>GPUs busy</b>{_title_notes(note)}"
+    if course.few_note:
+        more = ("" if look.alone else "point at a policy for its line", course.line_note)
+        # A span of its own: style sheets hide it on a phone.
+        if text := ", ".join(filter(None, more)):
+            title += f'<span style="color:{NEUTRAL}">; {text}</span>'
+    return title
 
 
 def _marks(marks: Sequence[float], x: TimeAxis, rows: tuple[float, float]) -> list[Trace]:
@@ -252,68 +291,29 @@ def _bands(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
     return bands
 
 
-def _names(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
-    """Return annotations that name the lines, each above its highest free peak.
-
-    Faint lines have a name too, unless there is a legend or more than `_MAX_NAMED` lines.
-    """
-    annotations: list[Trace] = []
-    spots: list[tuple[float, float]] = []
-    heights = {**course.waiting, **course.most}
-    top = max((float(np.nanmax(v)) for v in heights.values() if len(v)), default=0.0) or 1.0
-    span = x.t1_s - x.t0_s
-    middles = (course.edges_s[:-1] + course.edges_s[1:]) / 2
-    strong = [title for title in dict.fromkeys((look.baseline, look.high)) if title in look.colours]
-    faint = () if look.alone or len(look.colours) > _MAX_NAMED else look.colours
-    named = dict.fromkeys((*strong, *faint))
-    shares = {title: np.nan_to_num(heights[title]) / top for title in named}
-    for title in named:
-        own = shares[title]
-        # Names must not be cut off at the ends.
-        inside = np.flatnonzero((middles > x.t0_s + 0.06 * span) & (middles < x.t1_s - 0.06 * span))
-        others = [shares[other] for other in strong if other != title]
-        peaks = inside[np.argsort(-own[inside], kind="stable")]
-        free = (
-            at
-            for at in peaks
-            if own[at] and not _is_label_crossed(others, own[at], middles, at, span)
-        )
-        for at in chain(free, peaks):
-            spot = (middles[at] - x.t0_s) / span, own[at]
-            if any(abs(spot[0] - a) < _NEAR_X and abs(spot[1] - b) < _NEAR_Y for a, b in spots):
-                continue
-            spots.append(spot)
-            annotations.append(
-                {
-                    "text": ("<b>%s</b>" if title in strong else "%s") % literal(title)[:40],
-                    "showarrow": False,
-                    "x": x.place(np.array([middles[at]]))[0].item(),
-                    "y": float(own[at] * top),
-                    "yanchor": "bottom",
-                    "yshift": 3,
-                    "font": {"size": 13, "color": look.colours[title]},
-                    # Faint lines may pass behind.
-                    "bgcolor": with_opacity(PAPER, 0.8),
-                    "borderpad": 0,
-                }
-            )
-            break
-    return annotations
+def _ends_px(values: Mapping[str, Floats], row_px: tuple[int, int], top: float) -> dict[str, float]:
+    """Return title -> height of a line's end in pixels, by falling mean; 0 = top of the figure."""
+    upper, lower = row_px
+    means = {title: float(np.nan_to_num(own).mean()) for title, own in values.items()}
+    ends = {}
+    for title in sorted(values, key=means.__getitem__, reverse=True):
+        finite = values[title][~np.isnan(values[title])]
+        share = float(finite[-1]) / top if len(finite) else 0.0
+        ends[title] = lower - min(share, 1.0) * (lower - upper)
+    return ends
 
 
-def _is_label_crossed(
-    others: Sequence[Floats], share: float, middles: Floats, at: int, span: float
-) -> bool:
-    """Return True if another line crosses the label drawn above a peak at `share`."""
-    near = np.abs(middles - middles[at]) <= _NEAR_X / 2 * span
-    return any(
-        other[near].max() > share and other[near].min() < share + _NEAR_Y for other in others
-    )
+def _highest(course: Course, titles: Iterable[str]) -> dict[str, float]:
+    """Return title -> the most jobs waiting in the window; without jobs 0."""
+    return {
+        title: float(np.nan_to_num(course.most.get(title, course.waiting[title])).max(initial=0.0))
+        for title in titles
+    }
 
 
 def _strip_label(height: int, title: str) -> Trace:
     """Return the label in the strip of the policy `title`, as an annotation."""
-    place = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 2, "yref": "paper"}
+    place = {"xref": "paper", "x": 1, "xanchor": "right", "xshift": -2, "yref": "paper"}
     domain = _domain(_STRIP_PX, height)
     font = {"size": 13, "color": NEUTRAL}
     text = f"{literal(title[:20])}, whole run" if title else "whole run"
@@ -342,33 +342,38 @@ def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
     ]
 
 
-def _strip_layout(
-    look: Look, x: TimeAxis, whole: tuple[Floats, Floats, TimeAxis], height: int
-) -> dict[str, Any]:
-    """Return the axes of the strip, and a frame around the window unless it is the whole run."""
+def _strip_axes(look: Look, whole: tuple[Floats, Floats, TimeAxis], height: int) -> dict[str, Any]:
+    """Return the axes of the strip."""
     axis = whole[2]
-    begin, end = (float(at) for at in axis.place(np.array([axis.t0_s, axis.t1_s])))
-    since, until = (float(at) for at in axis.place(np.array([x.t0_s, x.t1_s])))
-    frame = {
-        "type": "rect",
-        "xref": "x2",
-        "yref": "y3 domain",
-        "x0": since,
-        "x1": until,
-        "y0": 0,
-        "y1": 1,
-        "line": {"width": 1.5, "color": TEXT},
-    }
+    ends = axis.place(np.array([axis.t0_s, axis.t1_s])).tolist()
     return {
-        "xaxis2": look.axis(anchor="y3", range=[begin, end], showticklabels=False, showgrid=False),
+        "xaxis2": look.axis(anchor="y3", range=ends, showticklabels=False, showgrid=False),
         "yaxis3": look.axis(
             domain=_domain(_STRIP_PX, height),
             rangemode="tozero",
             showgrid=False,
             showticklabels=False,
         ),
-        "shapes": [frame] if (x.t0_s, x.t1_s) != (axis.t0_s, axis.t1_s) else [],
     }
+
+
+def _window_frame(x: TimeAxis, whole: TimeAxis) -> list[Trace]:
+    """Return the frame around the window in the strip, as a shape; [] for the whole run."""
+    if (x.t0_s, x.t1_s) == (whole.t0_s, whole.t1_s):
+        return []
+    since, until = whole.place(np.array([x.t0_s, x.t1_s])).tolist()
+    return [
+        {
+            "type": "rect",
+            "xref": "x2",
+            "yref": "y3 domain",
+            "x0": since,
+            "x1": until,
+            "y0": 0,
+            "y1": 1,
+            "line": {"width": 1.5, "color": TEXT},
+        }
+    ]
 
 
 def allocation(

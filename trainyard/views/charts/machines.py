@@ -142,7 +142,8 @@ class Waiting:
         if not self.is_mean:
             return "Jobs waiting"
         widths_s = (float(np.diff(series["t_s"])[0]) for series in self.window.values())
-        return f"Jobs waiting, {mean_text(max(widths_s))}, band: peak"
+        mean = mean_text(max(widths_s)).replace("averages", "mean")
+        return f"Jobs waiting: {mean}; pale band: highest"
 
     @property
     def strip_title(self) -> str:
@@ -189,7 +190,8 @@ def machines(
         "annotations": [
             _grid_title(waiting.title, 1 - edges[-4] / total),
             _grid_title("", _STRIP_PX / total)
-            | {"text": waiting.strip_title, "yanchor": "top", "yshift": 0},
+            | {"text": waiting.strip_title, "yanchor": "top", "yshift": 0}
+            | {"x": 1, "xanchor": "right"},
         ]
     }
     last = len(grids) + 1

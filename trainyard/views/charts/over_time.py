@@ -49,7 +49,7 @@ STATES: Final = (
     GpuState("busy", "working", with_opacity("#6FB5AE", 0.85), "", "held, job makes progress"),
     GpuState(
         "paused",
-        "restarting",
+        "pauses",
         with_opacity("#A47FC0", 0.85),
         "x",
         "held without progress: lost to starts, restarts and changes of size",
@@ -199,8 +199,8 @@ def _lines(
             }
         )
     if reduced and legend:
-        title += f" · each point = {duration_text(max(reduced))}, mean" + (
-            ", band = least to most" if len(lines) <= MAX_BANDS else ""
+        title += f" · mean of each {duration_text(max(reduced))}" + (
+            "; pale band: lowest to highest" if len(lines) <= MAX_BANDS else ""
         )
     return LinkedRow(title, traces, axis={"rangemode": "tozero"})
 

@@ -16,9 +16,21 @@ Style = Mapping[str, tuple[str, str]]
 """Label of a policy -> (colour, dash)."""
 
 BASELINE_COLOUR: Final = "#5F6875"
-POLICY_COLOURS: Final = ("#1B4FD0", "#C24A00", "#0A8754", "#7B1885", "#3D2F00")
-"""Slots 1 to 5: blue, vermilion, green, purple, bronze. Contrast of at least 4.5 : 1 on white, and
-distinct under common color blindness.
+POLICY_COLOURS: Final = (
+    "#1B4FD0",
+    "#C24A00",
+    "#0A8754",
+    "#7B1885",
+    "#3D2F00",
+    "#DC1546",
+    "#731139",
+    "#8B5D9C",
+    "#7516FC",
+    "#2A009B",
+    "#002E51",
+)
+"""Slots 1 to 11. Contrast of at least 4.5 : 1 on white. The first five are distinct under common
+color blindness; the others are closer, because lines are named.
 """
 TEXT: Final = "#1B2430"
 NEUTRAL: Final = "#5A6472"
@@ -43,6 +55,12 @@ DARK: Final[Mapping[str, str]] = {
     "#0A8754": "#57EA9C",
     "#7B1885": "#F08CF0",
     "#3D2F00": "#FCE157",
+    "#DC1546": "#EE395B",
+    "#731139": "#D7FD8C",
+    "#8B5D9C": "#9578A6",
+    "#7516FC": "#EB0EF0",
+    "#2A009B": "#B2FBE6",
+    "#002E51": "#059F74",
     TEXT: "#E4E9EF",
     NEUTRAL: "#A9B4C0",
     GRID: "#26303B",
@@ -53,10 +71,21 @@ DARK: Final[Mapping[str, str]] = {
     _MORE: "#8F4F24",
 }
 """Color on white -> color on the dark page; figures are built with the former."""
-PRINTED: Final[Mapping[str, str]] = dict(
-    zip(POLICY_COLOURS, ("dash", "dot", "dashdot", "longdash", "longdashdot"), strict=True)
+_DASHES: Final = (
+    "8px,4px",
+    "3px,3px",
+    "8px,3px,3px,3px",
+    "12px,4px",
+    "12px,3px,3px,3px",
+    "5px,2px",
+    "16px,2px",
+    "16px,2px,2px,2px",
+    "8px,2px,2px,2px,2px,2px",
+    "2px,6px",
+    "12px,3px,5px,3px",
 )
-"""Color of a line -> its dash in print; the baseline is solid."""
+PRINTED: Final[Mapping[str, str]] = dict(zip(POLICY_COLOURS, _DASHES, strict=True))
+"""Color of a line -> its dash in print, pixels drawn and left free; the baseline is solid."""
 TYPE_COLOURS: Final = (
     "#44AA99",
     "#DDCC77",
@@ -170,7 +199,7 @@ def _scale_sizes(part: Any, by: float, of: str = "") -> Any:
     return part
 
 
-_SIZES: Final = ("font.size", "line.width", "margin.l", "margin.t", "margin.b", "shift")
+_SIZES: Final = ("font.size", "line.width", "margin.l", "margin.r", "margin.t", "margin.b", "shift")
 
 
 def _darken_values(part: Any) -> Any:

@@ -11,7 +11,7 @@
     print: JSON.parse(source),
   };
   for (const figure of Object.values(figures.print)) {
-    for (const { line } of figure.data) {
+    for (const { line } of [...figure.data, ...(figure.layout.shapes || [])]) {
       const dash = line && palette.dashes[line.color];
       if (dash && (line.dash || "solid") === "solid") line.dash = dash;
     }

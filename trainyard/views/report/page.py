@@ -251,8 +251,9 @@ def _ends(report: ComparisonReport) -> str:
     if not report.counts["why"].any():
         head, rows = head[:-1], [row[:-1] for row in rows]
     return table(head, rows, "numbers") + paragraph(
-        "Over all repeats. Only completed jobs have a JCT (time from submission to finish), so the"
-        " means are theirs.",
+        "Over all repeats. Impossible: larger than the cluster. Refused: rejected by the policy."
+        " Unfinished: waiting or running at the end. Only completed jobs have a JCT (time"
+        " from submission to finish), so the means are theirs.",
         "note",
     )
 

@@ -658,10 +658,11 @@ def test_what_proves_nothing_is_not_counted() -> None:
     assert (
         tally(rows)
         == "Of 4 figures with an expected range that counts: 1 in the range, 2 outside, 1"
-        " undecided. Not counted: 1 by construction, 1 range set after results."
+        " undecided. 1 not counted, because a setting was chosen to match it;"
+        " 1 not counted, because its range was set after the results."
     )
     assert tally([]) == ""
-    assert tally([unpublished]) == "Not counted: 1 range set after results."
+    assert tally([unpublished]) == "1 not counted, because its range was set after the results."
 
 
 def test_what_the_replays_themselves_call_met_by_construction_is_marked() -> None:

@@ -6,10 +6,9 @@ import pandas as pd
 import pytest
 
 from trainyard.views import charts
-from trainyard.views.charts.theme import BASELINE_COLOUR
 
 X = charts.TimeAxis(0.0, 43_200.0)
-ABOUT = charts.TwoLines("a <b>", "#1B4FD0", 21_600.0)
+ABOUT = charts.TwoLines("a <b>", "#1B4FD0", "#7B1885", 21_600.0)
 MEDIANS = pd.DataFrame(
     {
         "from_s": [0.0, 21_600.0],
@@ -26,7 +25,7 @@ def test_waits_are_two_lines_in_a_unit_with_the_range_of_the_repeats() -> None:
     figure = charts.past_waits(MEDIANS, ABOUT, X, 21_600.0)
     low, high, recorded, simulated = figure.data
     assert (recorded.name, simulated.name) == ("Recorded", "a &lt;b&gt;")
-    assert (recorded.line.color, simulated.line.color) == (BASELINE_COLOUR, "#1B4FD0")
+    assert (recorded.line.color, simulated.line.color) == ("#7B1885", "#1B4FD0")
     assert recorded.y.tolist() == [10.0, 20.0]
     assert (low.y.tolist(), high.y.tolist()) == ([4.0, 20.0], [6.0, 20.0])
     assert figure.layout.yaxis.title.text == "median wait, minutes"

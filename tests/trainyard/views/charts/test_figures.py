@@ -21,7 +21,7 @@ def test_jct_curves() -> None:
     look = charts.Look(colours(STYLE), "fifo", "sjf")
     assert charts.Look(colours(STYLE), "fifo", "fifo").order[-1:] == ["fifo"]
     figure = charts.jct_cdf(curves, look, {"fifo": 12, "sjf": 0})
-    area, lines = figure.data[:2], figure.data[2:]
+    area, lines, dots = figure.data[:2], figure.data[2:4], figure.data[4:]
     assert area[1].fill == "tonexty"
     assert {line.legendgroup: line.line.color for line in lines} == colours(STYLE, ["fifo", "sjf"])
     assert {line.legendgroup: line.line.width for line in lines} == {"fifo": 2.0, "sjf": 2.6}
@@ -31,11 +31,15 @@ def test_jct_curves() -> None:
     assert figure.layout.xaxis.type == "log"
     assert figure.layout.xaxis.ticktext == ("1 min", "10 min", "1 h", "6 h")
     assert figure.layout.hovermode is False
+    assert [(dot.marker.color, dot.x[0], dot.y[0]) for dot in dots] == [
+        ("#5F6875", 180, 50),
+        (STYLE["sjf"][0], 60, 50),
+    ]
     assert [note.text for note in figure.layout.annotations] == [
         "<b>Jobs done within</b>",
-        "<b>sjf</b><br>half within 1 min",
-        "<b>fifo</b><br>half within 3 min",
-        "from submission to finish",
+        "<b>sjf 1 min</b>",
+        "<b>fifo 3 min</b>",
+        "from submission to finish; dot and time: half",
         "not completed, so not shown: fifo 12",
     ]
 
@@ -46,37 +50,6 @@ def test_times_of_narrow_curves_stand_apart() -> None:
     curve = pd.DataFrame({"share": [0.5, 1.0], "jct_s": [1_200.0, 28_800.0]})
     figure = charts.jct_cdf({"fifo": curve}, charts.Look(colours(STYLE), "fifo"))
     assert figure.layout.xaxis.ticktext == ("20 min", "1 h", "2 h", "4 h", "7 h")
-
-
-def name_of_the_later_line(name: str, first_s: float, last_s: float) -> tuple[float, str, str]:
-    """Return where the name of the later of two lines is: 40 % of its jobs are done within the
-    first time, all within the last; the axis is 1,000,000 s long.
-    """
-    curves = {
-        "early": pd.DataFrame({"share": [1.0], "jct_s": [100.0]}),
-        name: pd.DataFrame({"share": [0.4, 1.0], "jct_s": [first_s, last_s]}),
-    }
-    look = charts.Look({"early": "#5A6472", name: "#BF4A0A"}, "early", name)
-    figure = charts.jct_cdf(curves, look)
-    note = figure.layout.annotations[2]
-    begin, end = figure.layout.xaxis.range
-    seconds = 10 ** (begin + note.x * (end - begin))
-    return seconds, note.xanchor, note.yanchor
-
-
-def test_the_name_of_the_later_line_begins_at_its_line() -> None:
-    # The line stands at 1,000 s, a quarter of an axis from 100 to 1,000,000 s: there is room.
-    seconds, side, upper = name_of_the_later_line("late", 1_000.0, 1_000_000.0)
-    assert (round(seconds), side, upper) == (1_000, "left", "top")
-
-
-@pytest.mark.parametrize(
-    ("name", "first_s"), [("late", 300_000.0), ("a name of 24 characters!", 10_000.0)]
-)
-def test_a_name_without_room_ends_with_the_axis(name: str, first_s: float) -> None:
-    # Right of the line too little of the axis is left, of a long name already in its middle.
-    _, side, _ = name_of_the_later_line(name, first_s, 1_000_000.0)
-    assert side == "right"
 
 
 def colours(style: charts.theme.Style, labels: Sequence[str] = ()) -> dict[str, str]:

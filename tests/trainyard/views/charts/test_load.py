@@ -1,18 +1,17 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from trainyard.views import charts
 from trainyard.views.charts import TimeAxis
-from trainyard.views.charts.lines import smooth
+from trainyard.views.charts.lines import short_names, smooth, spread_names
 
 DAY_S = 86_400.0
 LOOK = charts.Look({"fifo": "#5F6875", "sjf": "#1B4FD0", "las": "#C24A00"}, "fifo", "las")
-LOOK_OF_TWO = charts.Look({"fifo": "#5F6875", "las": "#C24A00"}, "fifo", "las")
 EDGES = np.arange(0.0, 161 * 5400.0, 5400.0)
 AXIS = TimeAxis(0.0, EDGES[-1])
 
@@ -70,9 +69,10 @@ def test_the_strong_lines_have_a_band_from_the_mean_to_the_most() -> None:
     assert set(high.y[:199].tolist()) == {31.0}
     assert not high.y[200:].any()
     assert max(figure.data[1].y) == pytest.approx(1 + made.waiting["fifo"].max())
-    assert "1.5-h averages in both charts" in figure.layout.annotations[-1].text
+    assert any("1.5-h averages in both charts" in one.text for one in figure.layout.annotations)
     alone = charts.load(replace(made, busy={}, most=most), LOOK, AXIS)
-    assert "1.5-h averages · band: peak" in alone.layout.annotations[0].text
+    assert "1.5-h averages" in alone.layout.annotations[0].text
+    assert "pale band: highest value in each 1.5 h" in alone.layout.annotations[0].text
     exact = charts.load(replace(made, exact=True, most=most), LOOK, AXIS)
     assert not [line for line in exact.data if line.fill]
     assert "band" not in exact.layout.annotations[0].text
@@ -128,10 +128,11 @@ def test_the_strip_shows_the_whole_run_and_frames_the_window() -> None:
     layout = charts.load(course(), LOOK, window, strip(), "").layout
     whole = AXIS.place(np.array([0.0, EDGES[-1]]))
     assert layout.xaxis2.range == pytest.approx(tuple(whole))
-    assert [(frame.x0, frame.x1) for frame in layout.shapes] == [
+    assert [(one.x0, one.x1) for one in layout.shapes if one.type == "rect"] == [
         tuple(pytest.approx(float(at)) for at in AXIS.place(np.array([2 * DAY_S, 4 * DAY_S])))
     ]
-    assert not charts.load(course(), LOOK, AXIS, strip(), "").layout.shapes
+    shapes = charts.load(course(), LOOK, AXIS, strip(), "").layout.shapes
+    assert {one.type for one in shapes} == {"line"}
 
 
 def test_without_gpus_only_the_queue_is_drawn() -> None:
@@ -140,30 +141,124 @@ def test_without_gpus_only_the_queue_is_drawn() -> None:
     assert {line.yaxis for line in figure.data} == {"y"}
 
 
-def test_alone_the_figure_names_its_lines() -> None:
-    alone = charts.Look(LOOK.colours, "fifo", "las", alone=True)
-    figure = charts.load(course(), alone, AXIS)
-    assert [line.name for line in figure.data if line.showlegend] == ["sjf", "fifo", "las"]
-    assert json.loads(figure.to_json())["layout"]["title"]["text"] == "Jobs waiting, GPUs busy"
+@pytest.mark.parametrize("alone", [False, True])
+def test_every_line_is_named_at_its_end(alone: bool) -> None:
+    """At the end 100 jobs wait under fifo, 50 under sjf and 25 under las.
+
+    The row of the queue ends at 106 and reaches from 24 to 161 px, so 100 stands at 31.75 px.
+    """
+    flat = {"fifo": np.full(160, 100.0), "sjf": np.full(160, 50.0), "las": np.full(160, 25.0)}
+    look = charts.Look(LOOK.colours, "fifo", "las", alone=alone)
+    figure = charts.load(charts.Course(EDGES, False, flat, {}), look, AXIS)
+    assert figure.layout.yaxis.range == (0, 106)
+    assert not figure.layout.showlegend
+    names = [note for note in figure.layout.annotations if note.captureevents]
+    assert [(note.text, note.name) for note in names] == [
+        ("<b>fifo</b>", "fifo"),
+        ("sjf", "sjf"),
+        ("<b>las</b>", "las"),
+    ]
+    height = 344
+    tops = [316 - part * (316 - 24) for part in (100 / 106, 50 / 106, 25 / 106)]
+    assert [height * (1 - note.y) for note in names] == pytest.approx(tops)
+    samples = [shape for shape in figure.layout.shapes if (shape.x0, shape.x1) == (10, 22)]
+    assert [(one.line.color, one.line.width) for one in samples] == [
+        ("#5F6875", 3),
+        ("#1B4FD0", 2),
+        ("#C24A00", 3),
+    ]
 
 
-def test_names_of_the_strong_lines_do_not_lie_on_each_other() -> None:
-    figure = charts.load(course(), LOOK, AXIS)
-    fifo, las = (
-        note for note in figure.layout.annotations if note.text in ("<b>fifo</b>", "<b>las</b>")
+def test_a_line_that_leaves_the_row_is_named_with_its_maximum() -> None:
+    flat = {"fifo": np.full(160, 10.0), "sjf": np.full(160, 3010.0), "las": np.full(160, 5.0)}
+    figure = charts.load(charts.Course(EDGES, False, flat, {}), LOOK, AXIS)
+    assert figure.layout.yaxis.range == pytest.approx((0, 10.6))
+    texts = [note.text for note in figure.layout.annotations if note.captureevents]
+    assert texts == ["sjf ↑3,010", "<b>fifo</b>", "<b>las</b>"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "places"),
+    [
+        ([10, 60], [10, 60]),  # far apart
+        ([50, 50, 50], [32, 50, 68]),  # around their common end
+        ([10, 10, 10], [0, 18, 36]),  # not above the top
+        ([100, 100], [82, 100]),  # not below the bottom
+        ([40, 42, 90], [32, 50, 90]),  # only two of them meet
+        ([50] * 9, [18 * at for at in range(9)]),  # closer, and beyond the row
+        ([], []),
+    ],
+)
+def test_names_stand_as_near_to_their_lines_as_they_fit(
+    ends: list[float], places: list[float]
+) -> None:
+    assert spread_names(ends, 0, 100) == pytest.approx(places)
+
+
+def test_names_are_short_and_differ() -> None:
+    titles = [
+        "LAS (Tiresias)",
+        "EASY backfilling",
+        "Policy per partition",
+        "SRTF · backfill=none",
+        "SRTF · backfill=easy",
+        "x" * 200,
+    ]
+    assert list(short_names(titles).values()) == [
+        "LAS",
+        "EASY",
+        "Policy per pa…",
+        "SRTF ·…ll=none",
+        "SRTF ·…ll=easy",
+        "x" * 13 + "…",
+    ]
+
+
+def test_a_name_is_cut_for_its_note() -> None:
+    flat = {"conservative": np.full(160, 10.0), "hadar": np.full(160, 3010.0)}
+    look = charts.Look({"conservative": "#5F6875", "hadar": "#1B4FD0"}, "conservative")
+    figure = charts.load(charts.Course(EDGES, False, flat, {}), look, AXIS)
+    texts = [note.text for note in figure.layout.annotations if note.captureevents]
+    assert texts == ["hadar ↑3,010", "<b>conservative</b>"]
+    times = pd.DataFrame({"share": [0.0, 1.0], "jct_s": [19_800.0, 19_800.0]})
+    curve = charts.jct_cdf({"conservative": times}, look)
+    assert "<b>conserv… 5.5 h</b>" in [note.text for note in curve.layout.annotations]
+
+
+@pytest.mark.parametrize(("scale", "pitch"), [(1.0, 18), (1.35, 24.3)])
+def test_names_of_twelve_lines_fit_beside_both_rows(scale: float, pitch: float) -> None:
+    """All end at 0, so the names of the queue begin at the top, 30 px, and reach into the other
+    row. Its two names begin one and a half steps below them.
+    """
+    titles = [f"P{at}" for at in range(12)]
+    flat = {title: np.zeros(160) for title in titles}
+    busy = {"P0": np.full(160, 104.0), "P1": np.full(160, 104.0)}
+    course = charts.Course(EDGES, False, flat, busy, few_note="P0 and P1")
+    look = charts.Look(dict.fromkeys(titles, "#1B4FD0"), "P0", "P1", scale=scale)
+    figure = charts.load(course, look, AXIS)
+    notes = [note for note in figure.layout.annotations if note.captureevents]
+    assert [note.name for note in notes] == [*titles, "P0", "P1"]
+    places = [344 * (1 - note.y) for note in notes]
+    assert places == pytest.approx([30 + pitch * at for at in (*range(12), 12.5, 13.5)])
+    assert {line.legendgroup for line in figure.data if line.yaxis == "y2"} == {"P0", "P1"}
+    texts = [note.text for note in figure.layout.annotations]
+    assert any(
+        "P0 and P1</span>" in text and "; point at a policy for its" in text for text in texts
     )
-    apart = abs(fifo.x - las.x) / (AXIS.place(np.array([EDGES[-1]]))[0]) > 0.11
-    assert apart or abs(fifo.y - las.y) / 100 > 0.15
 
 
-def test_a_name_stands_where_the_other_strong_line_does_not_pass() -> None:
-    # The second line peaks where the first one climbs past it, and less high where that is far up.
-    first, second = np.zeros(160), np.zeros(160)
-    first[40:120], second[40:45], second[80:90] = 100.0, 30.0, 20.0
-    made = charts.Course(EDGES, False, {"fifo": first, "las": second}, {})
-    figure = charts.load(made, LOOK_OF_TWO, AXIS)
-    (name,) = (note for note in figure.layout.annotations if note.text == "<b>las</b>")
-    assert name.y == 20.0
-    assert name.bgcolor == "rgba(255, 255, 255, 0.8)"
-    dark = charts.theme.darken_figure(figure).to_dict()["layout"]["annotations"]
-    assert {note.get("bgcolor") for note in dark} == {None, "rgba(16, 22, 29, 0.8)"}
+def test_what_is_left_out_is_named_last() -> None:
+    look = charts.Look(LOOK.colours, "fifo", "las", more=28)
+    for figure in (
+        charts.load(course(), look, AXIS),
+        charts.jct_cdf({"fifo": pd.DataFrame({"share": [1.0], "jct_s": [60.0]})}, look),
+    ):
+        (note,) = (one for one in figure.layout.annotations if one.text == "28 more in the table")
+        named = [one for one in figure.layout.annotations if one.captureevents and one.y > 0.5]
+        assert note.y < min(one.y for one in named)
+        assert not note.captureevents
+
+
+def test_a_line_keeps_its_id_while_others_come_and_go() -> None:
+    assert charts.Look({"las": "#C24A00"}).line("las", "y")["uid"] == LOOK.line("las", "y")["uid"]
+    assert len({LOOK.line(title, row)["uid"] for title in LOOK.colours for row in "ab"}) == 6

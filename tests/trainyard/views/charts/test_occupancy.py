@@ -43,7 +43,7 @@ def test_the_queue_has_a_band_up_to_what_the_table_of_an_instant_may_show() -> N
     assert (low.line.width, high.line.width, high.fill) == (0, 0, "tonexty")
     assert (low.y.tolist(), high.y.tolist(), line.y.tolist()) == ([0, 2, 2], [0, 27, 2], [0, 2, 2])
     titles = [note.text for note in figure.layout.annotations]
-    assert any("Jobs waiting, 1-h averages, band: peak" in title for title in titles)
+    assert any("Jobs waiting: 1-h mean; pale band: highest" in title for title in titles)
     exact = machines(grids, ["n1"], AXIS)
     assert len([trace for trace in exact.data if trace.yaxis == "y2"]) == 1
 

@@ -55,11 +55,11 @@ def test_bands_show_the_bins_of_a_few_lines_only() -> None:
     bands = [trace for trace in few.traces if trace.get("fill") == "tonexty"]
     assert len(bands) == 3
     assert np.allclose(bands[0]["y"], series(waiting=9)["waiting_high"])
-    assert few.title == "Jobs waiting · each point = 14 min, mean, band = least to most"
+    assert few.title == "Jobs waiting · mean of each 14 min; pale band: lowest to highest"
     labels = [str(at) for at in range(MAX_BANDS + 1)]
     many = waiting_row({label: series(waiting=9) for label in labels}, policy_style(labels, "0"), X)
     assert not [trace for trace in many.traces if "fill" in trace]
-    assert many.title.endswith("each point = 14 min, mean")
+    assert many.title.endswith("mean of each 14 min")
 
 
 def test_an_exact_series_has_no_note_and_no_band() -> None:

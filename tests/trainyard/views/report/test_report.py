@@ -198,7 +198,7 @@ def test_a_report_of_an_overload_says_it_first_and_what_to_do(store: Store) -> N
     assert "9.4 times" in words
     ways = (
         "What to do: Fit the cluster to the jobs: 64 GPUs (--cluster 4x8:a100,4x8:v100);"
-        " Lower the load to 0.85 (--set trace.load=0.09068)"
+        " Lower the load until jobs request 85 % of GPU time (--set trace.load=0.09068)"
     )
     assert ways in words
     assert not re.search(r"cuts|raises|[−+]\d[\d.]* %", words)
