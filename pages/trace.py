@@ -77,13 +77,13 @@ def _headline(
     read: Mapping[str, Any],
 ) -> str:
     """Return the headline: name, jobs, dropped rows, span, load; `read` = reader's report."""
-    part = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
-    jobs = words.plural(facts.jobs, "job") + part
-    parts = [*filter(None, (jobs, dropped_text(read))), words.time(facts.span_s)]
+    whole = f" of {len(source.trace):,}" if len(trace) < len(source.trace) else ""
+    span = words.time(facts.span_s) if facts.span_s else "all submitted at once"
+    parts = [words.plural(facts.jobs, "job") + whole, dropped_text(read), span]
     cluster = session.study.base.cluster
     if facts.gpu_hours and math.isfinite(load := machines.offered_load(trace, cluster)):
         parts.append(f"load {round(100 * load)} % {machines.load_basis(cluster)}")
-    return f"{trace.name}: {', '.join(parts)}"
+    return f"{trace.name}: {', '.join(filter(None, parts))}"
 
 
 @st.cache_data(max_entries=16, show_spinner=False)

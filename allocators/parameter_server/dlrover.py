@@ -455,7 +455,7 @@ class DLRover(Allocator):
                 " asked for"
             )
         return (
-            f"dlrover changed nothing: {why}; the schedule is that of {self.inner}.",
+            f"DLRover changed nothing: {why}; the schedule is that of {self.inner}.",
             *inner_notes,
         )
 

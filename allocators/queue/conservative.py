@@ -249,7 +249,7 @@ class Conservative(Allocator):
         """Return a note if no job passed another."""
         if self._has_backfilled or not self._begun:
             return ()
-        return ("conservative backfilled nothing: the schedule is that of fifo.",)
+        return ("Conservative backfilling moved nothing: the schedule is that of FIFO.",)
 
     def allocate(self, view: View, /) -> Plan:
         """Move plans forward and start the jobs with a due plan.

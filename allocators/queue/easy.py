@@ -52,7 +52,7 @@ from sim.contract import (
     param,
 )
 
-_UNUSED: Final = "easy backfilled nothing: the schedule is that of fifo."
+_UNUSED: Final = "EASY backfilled nothing: the schedule is that of FIFO."
 
 
 @dataclass

@@ -48,7 +48,7 @@ from sim.contract import (
     param,
 )
 
-_UNUSED = "srtf stopped no jobs: it only chose their start order."
+_UNUSED = "SRTF stopped no jobs: it only chose their start order."
 _LATE_S = 1 / 64  # time after its estimated finish when a job is estimated again
 _MIN_WAKE_S = 1.0  # shortest time between two such wake-ups
 

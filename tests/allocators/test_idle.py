@@ -130,13 +130,13 @@ def test_one_part() -> None:
 
 
 def test_no_second_copy() -> None:
-    assert run("hadare", ONE).remarks[0].startswith("hadare forked nothing: in ")
+    assert run("hadare", ONE).remarks[0].startswith("HadarE forked nothing: in ")
     assert run("hadare:fill=yes", "2x8:v100").remarks == ()
 
 
 def test_jobs_without_servers_are_left_to_the_allocator_inside() -> None:
     said = (
-        "dlrover changed nothing: it sizes jobs of CPU workers and parameter servers, and no job"
+        "DLRover changed nothing: it sizes jobs of CPU workers and parameter servers, and no job"
         " here is one; the schedule is that of fifo."
     )
     result, plain = (run(policy, ONE + "/64c", ParameterServer()) for policy in ("dlrover", "fifo"))
@@ -190,7 +190,7 @@ def test_who_was_evicted_did_not_run_in_order_of_submission() -> None:
 
 
 def test_nobody_to_stop() -> None:
-    said = ("srtf stopped no jobs: it only chose their start order.",)
+    said = ("SRTF stopped no jobs: it only chose their start order.",)
     # One node: at 510 s the third job needs 900 s, the first 2490 s, which is stopped for it.
     assert run("srtf", ONE).remarks == ()
     assert run("srtf", "2x8:v100").remarks == said
@@ -212,7 +212,7 @@ def test_no_types_to_choose_under_gavel() -> None:
 def test_nobody_to_backfill() -> None:
     # The third job, for all 8 GPUs, waits for the others, and nobody comes behind it.
     result, plain = (run(policy, ONE) for policy in ("easy", "fifo"))
-    assert result.remarks == ("easy backfilled nothing: the schedule is that of fifo.",)
+    assert result.remarks == ("EASY backfilled nothing: the schedule is that of FIFO.",)
     assert result.jobs["finish_s"].tolist() == plain.jobs["finish_s"].tolist()
     # The second waits for the first until 3000 s; before that the third is done beside the first.
     passing = run("easy", ONE, num_gpus=[6, 8, 2])

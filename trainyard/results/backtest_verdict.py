@@ -123,8 +123,8 @@ def judge_closeness(policy: str, closeness: Closeness, missing: str) -> Past:
         return Past(
             policy,
             "most",
-            f"Reproduces most of the waits; believe differences above {above} (95th percentile of"
-            " the error of 6-hour medians).",
+            f"Reproduces most of the waits; trust only differences above {above} (95th percentile"
+            " of the error of 6-hour medians).",
             believe_s,
         )
     if explained >= _SOME or rank >= _ORDERED:

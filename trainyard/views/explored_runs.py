@@ -215,5 +215,5 @@ def branch_view(
             ],
             ignore_index=True,
         ),
-        f"Dashed line: {at}. Dotted: GPUs there, from here on.",
+        f"Dashed line: {at}. Dotted: GPUs available after it.",
     )

@@ -80,7 +80,7 @@ def winners(compared: ComparedRuns, title: str) -> FigureView:
         " take"
         f" less time than under {report.baseline}, {same} as long, {slower} longer.",
         lambda: change.histogram.rename(columns=_HISTOGRAM),
-        "Only jobs that change; over 32x in the outer bars.",
+        "Jobs that take as long as before are left out; the outer bars hold changes above 32x.",
     )
 
 

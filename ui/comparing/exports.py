@@ -195,10 +195,10 @@ def _to_safe_csv(table: pd.DataFrame) -> bytes:
 
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "jobs": "submission, start and end of each job",
-    "segments": "periods of constant size and rate, with the nodes",
-    "decisions": "calls of the policy, with its notes",
+    "segments": "each span with constant GPUs and speed of a job, with its nodes",
+    "decisions": "each decision of the policy, with its notes",
 }
 _ABOUT: Final = (
-    "The report works offline. CSV cells that start with =, +, - or @ get a leading apostrophe;"
-    " Parquet stays exact."
+    "The report works offline. CSV cells that start with =, +, - or @ get a leading apostrophe, so"
+    " that a spreadsheet does not run them as formulas; Parquet stays exact."
 )

@@ -528,13 +528,13 @@ class HadarE(Allocator):
         notes = []
         if self.round_s != DEFAULT_ROUND_S:
             joining_note = (
-                "Joining copies is charged once per round_s of the performance model (Trace), which"
-                " should be as long."
+                "Joining copies is charged once per round of the performance model (Trace), whose"
+                " length should be the same."
             )
             notes.append(f"Rounds are {self.round_s:g} s long. {joining_note}")
         if self._dealt and not self._forked:
             notes.append(
-                f"hadare forked nothing: in {self._dealt:,} round{'s' if self._dealt > 1 else ''}"
+                f"HadarE forked nothing: in {self._dealt:,} round{'s' if self._dealt > 1 else ''}"
                 " no job had a second copy."
             )
         return tuple(notes)

@@ -439,7 +439,10 @@ class Hadar(Allocator):
             " a measurement."
         ),
         source="Sultana et al., Hadar, IPDPS 2024; Sultana et al., arXiv 2503.10918",
-        certainty=("our reading of the abstracts alone; the details are ours"),
+        certainty=(
+            "our reading of the abstracts alone; prices, utility, job order and node choice are"
+            " ours"
+        ),
         goals=("heterogeneous",),
         how=(
             "Time is divided into rounds; in each, all jobs are placed again.",

@@ -377,7 +377,5 @@ def test_other_rounds_than_those_of_the_performance_model_are_told() -> None:
     assert (
         HadarE(round_s=60.0)
         .remarks()[0]
-        .endswith(
-            "charged once per round_s of the performance model (Trace), which should be as long."
-        )
+        .endswith(" of the performance model (Trace), whose length should be the same.")
     )

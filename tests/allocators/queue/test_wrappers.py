@@ -476,7 +476,7 @@ def test_what_one_part_has_to_say_names_the_part() -> None:
     rows = [(0, 1, 10), (1, 2, 5), (2, 1, 2), (0, 1, 4)]
     trace = trace_of(rows, vc=["a", "a", "a", "b"])
     result = run("partition:inner=easy", trace, homes((1, 2, ("a",)), (1, 2, ("b",))))
-    nothing = "easy backfilled nothing: the schedule is that of fifo."
+    nothing = "EASY backfilled nothing: the schedule is that of FIFO."
     assert result.remarks == (f"b: {nothing}",)
     alone = trace_of([(0, 1, 10), (0, 1, 4)], vc=["a", "b"])
     both = run("partition:inner=easy", alone, homes((1, 2, ("a",)), (1, 2, ("b",))))

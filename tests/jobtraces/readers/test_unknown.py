@@ -433,7 +433,7 @@ OWN = "id;wann;gpus;dauer_s\n1;2026.03.02-09h59;1;600\n2;2026.03.02-10h11;2;1200
 def test_dates_in_a_spelling_of_their_own() -> None:
     data, chosen = OWN.encode(), {"mapping": {"submit_time_s": "wann"}}
     with pytest.raises(
-        TraceError, match="reason .3 rows.: the submission time is missing or cannot"
+        TraceError, match=r"reason .3 rows.: the submission time is missing or cannot"
     ):
         read(data, options=ReadOptions(**chosen))
     got = read(data, options=ReadOptions(**chosen, date_format="%Y.%m.%d-%Hh%M", zone="UTC"))

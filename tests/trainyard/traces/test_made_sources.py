@@ -164,7 +164,7 @@ def test_run_on_the_command_line(call: Call) -> None:
     )
     assert (code, err) == (
         0,
-        "srtf: srtf stopped no jobs: it only chose their start order.\n",
+        "srtf: SRTF stopped no jobs: it only chose their start order.\n",
     )
     document = json.loads(out)
     about = document["trace"]

@@ -313,11 +313,12 @@ def _highest(course: Course, titles: Iterable[str]) -> dict[str, float]:
 
 def _strip_label(height: int, title: str) -> Trace:
     """Return the label in the strip of the policy `title`, as an annotation."""
+    # At the bottom, away from time labels of two lines above the strip.
     place = {"xref": "paper", "x": 1, "xanchor": "right", "xshift": -2, "yref": "paper"}
-    domain = _domain(_STRIP_PX, height)
+    place |= {"y": _domain(_STRIP_PX, height)[0], "yanchor": "bottom"}
     font = {"size": 13, "color": NEUTRAL}
     text = f"{literal(title[:20])}, whole run" if title else "whole run"
-    return {"text": text, "showarrow": False, "y": sum(domain) / 2, "font": font, **place}
+    return {"text": text, "showarrow": False, "font": font, **place}
 
 
 def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
