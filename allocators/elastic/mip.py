@@ -174,8 +174,8 @@ class MipElastic(Allocator):
         choices=("auto", "highs", "cbc", "dp"),
         labels={"auto": "Automatic", "highs": "HiGHS", "cbc": "CBC", "dp": "Dynamic program"},
         help=(
-            "Dynamic program: exact, but not with 'In submission order', 'Most size"
-            " changes per decision' or several slots. Automatic: this, else HiGHS, else CBC."
+            "Dynamic program: exact, but not with 'In submission order', 'Most size changes per"
+            " decision' or 'Slots planned ahead'. Automatic: this, else HiGHS, else CBC."
         ),
     )
     periods: int = param(
@@ -191,21 +191,21 @@ class MipElastic(Allocator):
         unit="s",
         low=1,
         high=86_400,
-        help="Length of a slot, if several.",
+        help="Length of a slot, with 'Slots planned ahead'.",
     )
     gamma: float = param(
         0.95,
         title="Discount per slot",
         low=0.01,
         high=1,
-        help=("Discount of progress per slot; with several slots."),
+        help=("Discount of progress per slot, with 'Slots planned ahead'."),
     )
     slots_gap: float = param(
         0.01,
         title="Solver tolerance with several slots",
         low=0,
         high=0.5,
-        help=("Replaces 'Solver tolerance' for several slots; a smaller one takes minutes."),
+        help=("Replaces 'Solver tolerance' with 'Slots planned ahead'; smaller takes minutes."),
     )
     change_cost: float = param(
         0.0,
@@ -214,7 +214,7 @@ class MipElastic(Allocator):
         high=1000,
         help=(
             "Price of a change of size per slot, in units of the job's remaining work (c in"
-            " the paper); with several slots."
+            " the paper), with 'Slots planned ahead'."
         ),
     )
     placement: str = placement_param()

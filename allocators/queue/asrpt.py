@@ -164,8 +164,8 @@ class Asrpt(Allocator):
         low=0,
         high=100,
         help=(
-            "Wait of a communication-heavy gang at the head of the queue for fewer nodes, as a"
-            " share of its predicted run time."
+            "Wait of a gang above 'Threshold of heavy communication' at the head of the queue for"
+            " fewer nodes, as a share of its predicted run time."
         ),
     )
     backfill: str = backfill_param()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, Final
@@ -432,15 +433,16 @@ def test_every_parameter_makes_a_difference(name: str) -> None:
 
 def company(name: str, parameter: str) -> Iterator[dict[str, Any]]:
     """No other parameter changed; then, for a parameter that matters only beside another one, those
-    that its own help names.
+    or values whose titles its own help quotes.
     """
     yield {}
     yield BESIDE.get(parameter, {})
     known = {info.name: info for info in parameters(REGISTRY[name])}
-    for other in (
-        other for other in known if other != parameter and other in known[parameter].help
-    ):
-        yield from ({other: value} for value in alternatives(known[other]))
+    quoted = set(re.findall(r"(?<!\w)'([^']+)'", known[parameter].help))
+    for other in known.values():
+        if other.name != parameter and other.title in quoted:
+            yield from ({other.name: value} for value in alternatives(other))
+        yield from ({other.name: one} for one in other.choices if other.label(one) in quoted)
 
 
 def differ(name: str, parameter: str, one: Any, other: Any, beside: dict[str, Any]) -> bool:

@@ -88,8 +88,9 @@ _CONTRAST = (
   }
   for (const line of document.querySelectorAll('.js-plotly-plot .js-line, .ty-ledger tbody i')) {
     if (!shown(line) || opacity(line) < 1) continue;
-    const style = getComputedStyle(line), under = ground(line, line.getBoundingClientRect());
-    const drawn = line instanceof SVGElement;
+    // A box is filled with its own color.
+    const drawn = line instanceof SVGElement, around = drawn ? line : line.parentElement;
+    const style = getComputedStyle(line), under = ground(around, line.getBoundingClientRect());
     const name = drawn ? style.stroke : style.borderTopColor, colour = rgba(name);
     if (drawn && !(colour[3] * style.strokeOpacity * parseFloat(style.strokeWidth))) continue;
     const found = ratio(over(under, colour, drawn ? style.strokeOpacity : 1), under);

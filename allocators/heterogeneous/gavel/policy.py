@@ -132,7 +132,7 @@ class Gavel(Allocator):
             " Finish-time fairness: improve the worst ratio. Makespan: earliest last finish."
             " Total throughput: largest sum, also per dollar and with deadlines. Order of"
             " arrival, equal parts: as named. AlloX: least total completion time. Gandiva:"
-            " equal parts, without packing."
+            " equal parts, without packing ('Published behavior': fastest type first)."
         ),
     )
     aware: bool = param(

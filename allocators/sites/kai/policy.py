@@ -124,7 +124,7 @@ class Kai(Allocator):
         unit="h",
         low=0.01,
         high=100_000,
-        help="Length of the past that counts.",
+        help="Length of the past that counts, if 'Past usage counts'.",
     )
     usage_half_life_h: float = param(
         0.0,
@@ -132,14 +132,14 @@ class Kai(Allocator):
         unit="h",
         low=0,
         high=100_000,
-        help="Time after which usage counts half; 0 = no decay.",
+        help="Time after which usage counts half, if 'Past usage counts'; 0 = no decay.",
     )
     usage_weight: float = param(
         1.0,
         title="Weight of past usage",
         low=0,
         high=1000,
-        help="Reduction of a queue's part by its usage (kValue).",
+        help="Reduction of a queue's part by its usage (kValue), if 'Past usage counts'.",
     )
     placement: str = placement_param()
     types: str = types_param()
