@@ -79,7 +79,7 @@ class AITurbo(Allocator):
         title="Thresholds of the queues",
         low=0,
         high=1e9,
-        help="Scores between the levels of the feedback queue.",
+        help="Scores (sums of two ranks) at which a job drops a level.",
     )
     delta: float = param(
         10.0,

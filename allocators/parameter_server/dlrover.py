@@ -241,7 +241,10 @@ class DLRover(Allocator):
         title="Thresholds",
         choices=tuple(PRESETS),
         labels={"code": "Source-code defaults", "manifest": "Shipped manifest"},
-        help="Thresholds of the code, or of its shipped manifest.",
+        help=(
+            "Limits at which workers and servers are added or removed: defaults of DLRover's code,"
+            " or of its Kubernetes manifest."
+        ),
     )
     similar: str = param(
         "name",

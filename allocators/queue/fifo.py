@@ -62,7 +62,7 @@ class Fifo(Allocator):
         what="First come, first served.",
         cost="One large job at the head of the queue blocks all jobs behind it.",
         limits="Ignores run times. Never preempts jobs.",
-        source="Folklore; YARN-CS of papers, and WCS-SubTime with backfill = first_fit",
+        source="the usual baseline, YARN-CS in papers; with backfill WCS-SubTime (A-SRPT)",
         certainty="exact",
         goals=("baseline",),
         how=(

@@ -64,8 +64,9 @@ class Quotas(Allocator):
         "",
         title="Quotas",
         help=(
-            "Rows such as a: 8 max 12 weight 2 priority 1 under research, separated by"
-            " semicolons; empty = equal quotas."
+            "Rows such as a: 8 max 12 weight 2 priority 1 under research, separated by semicolons."
+            " max: most GPUs; weight: part of unused GPUs; priority: higher gets these first;"
+            " under: group that shares its quota. Empty = equal quotas."
         ),
     )
     borrow: bool = param(

@@ -66,9 +66,11 @@ def test_a_small_window_cuts_no_text_of_a_chart(sample_app: str, visit: Visit, w
     )
     drawn(page)
     page.wait_for_function(
-        """() => [...document.querySelectorAll('.st-key-charts .annotation-text')].every(text =>
-        text.getBoundingClientRect().right
-        <= text.closest('.js-plotly-plot').getBoundingClientRect().right + 1)"""
+        """() => [...document.querySelectorAll('.st-key-charts .annotation-text')].every(text => {
+        const parts = text.querySelector('tspan') ? [...text.querySelectorAll('tspan')] : [text];
+        const end = text.closest('.js-plotly-plot').getBoundingClientRect().right + 1;
+        return parts.every(part => getComputedStyle(part).visibility === 'hidden'
+          || part.getBoundingClientRect().right <= end); })"""
     )
 
 

@@ -131,7 +131,7 @@ def _frame_table(head: str, rows: Sequence[str], style: TableStyle, table: pd.Da
     barred_text = f"; {barred} not counted" if barred else ""
     several = len(table["label"].unique()) > 1
     # A caption would be as wide as the table and be cut off on a narrow page.
-    note = f"{against}Underlined: the lowest or highest value where they differ{barred_text}."
+    note = f"{against}Underlined: the best value{barred_text}."
     return html_scroll_table(head, "".join(rows), dark=style.dark, note=note if several else "")
 
 

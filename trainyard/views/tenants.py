@@ -52,6 +52,7 @@ HELP: Final[Mapping[str, str]] = {
     COLUMNS["starved_s"]: "Total time while over half a GPU is lacking.",
     COLUMNS["starved_h"]: "GPUs that it requests within its quota but does not get, over time.",
     COLUMNS["by_borrowers_h"]: "The part of Lacking that tenants above their quota hold.",
+    COLUMNS["by_place_h"]: "The rest of Lacking: due to queue order or placement.",
     COLUMNS["reclaim_p95_s"]: (
         "Time from the start of a shortage until no GPUs within the quota are lacking;"
         " 95 % of its shortages are at most this long."
@@ -70,7 +71,8 @@ HELP: Final[Mapping[str, str]] = {
 LESS_IS_BETTER: Final = ("starved_h", "reclaim_p95_s", "stopped", "share_error", "wait_p95_s")
 NOTE: Final = (
     "Lacking: GPUs that a tenant requests within its quota but does not get. By borrowers:"
-    " lacking GPUs that tenants above their quota hold. Evicted for it: jobs of other tenants,"
+    " lacking GPUs that tenants above their quota hold. By order or place: the rest of these."
+    " Evicted for it: jobs of other tenants,"
     " stopped while this tenant lacked the most GPUs (if none lacked any: gained the most)."
 )
 

@@ -446,8 +446,8 @@ class HadarE(Allocator):
         },
         help=(
             "Of equal submissions the longest first. Sample week, mean completion time (longest"
-            " wait): submission 3.9 h (8), most left 13.3 h (40), least left 2.6 h (22), wait per"
-            " time left 2.9 h (9)."
+            " wait): submission 3.9 h (8 h), most left 13.3 h (40 h), least left 2.6 h (22 h), wait"
+            " per time left 2.9 h (9 h)."
         ),
     )
     max_copies: int = param(

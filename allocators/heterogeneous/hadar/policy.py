@@ -375,7 +375,7 @@ class Hadar(Allocator):
         },
         help=(
             "Of equal submissions the highest utility first. Sample week, mean completion time"
-            " (longest wait): utility 3.2 h (33), per GPU 3.2 h (76), submission 4.6 h (25)."
+            " (longest wait): utility 3.2 h (33 h), per GPU 3.2 h (76 h), submission 4.6 h (25 h)."
         ),
     )
     mixing: bool = param(

@@ -54,11 +54,10 @@ def test_large_changes_are_told_as_factors_with_intervals_in_times() -> None:
 def test_the_note_says_what_is_compared_and_who_is_left_out_of_it() -> None:
     two = [row("A", "jct_mean_s", 60.0), row("B", "jct_mean_s", 30.0, -0.5)]
     assert text(made(*two)).endswith(
-        "Differences against A, over the jobs completed under both. Underlined: the lowest or"
-        " highest value where they differ."
+        "Differences against A, over the jobs completed under both. Underlined: the best value."
     )
     assert text(made(*two, row("history", "jct_mean_s", 9.0))).endswith(
-        "the lowest or highest value where they differ; history not counted."
+        "the best value; history not counted."
     )
     assert "Underlined" not in text(made(two[0]))
 
