@@ -238,13 +238,10 @@ class DLRover(Allocator):
     )
     preset: str = param(
         "code",
-        title="Thresholds",
+        title="Scaling thresholds",
         choices=tuple(PRESETS),
         labels={"code": "Source-code defaults", "manifest": "Shipped manifest"},
-        help=(
-            "Limits at which workers and servers are added or removed: defaults of DLRover's code,"
-            " or of its Kubernetes manifest."
-        ),
+        help="When workers and servers are added or removed: as in DLRover's code or manifest.",
     )
     similar: str = param(
         "name",
