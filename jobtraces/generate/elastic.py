@@ -28,7 +28,7 @@ _BLOCK: Final = 4096
 
 @dataclass(frozen=True)
 class ElasticNodes:
-    """Jobs resized by whole nodes: Poisson arrivals, lognormal work, power-law speed-up.
+    """Jobs with Poisson arrivals, lognormal work and power-law speed-up, resized by whole nodes.
 
     The speed-up is nodes ** exponent. Workload of our reconstruction of a published comparison of
     an optimal and a greedy elastic policy on 20 nodes.

@@ -340,7 +340,7 @@ _USE: Final = (
     ),
     _Detail(
         "utilisation_to_end",
-        "Utilisation to the end",
+        "Utilization to the end",
         "1",
         "GPU-seconds held over capacity, from the first submission to the end of the run.",
         compute=lambda run: run.utilisation_to_end,

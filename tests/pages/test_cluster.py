@@ -128,7 +128,7 @@ def test_presets_load(visit: Open) -> None:
     app.button(key="preset/H100").click().run()
     sound(app)
     assert cluster(app).gpus == 128
-    app.button(key="preset/Sum of recorded peaks").click().run()
+    app.button(key="preset/Each virtual cluster at its recorded peak").click().run()
     sound(app)
     assert cluster(app).name.startswith("Sized from ")
 

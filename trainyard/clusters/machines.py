@@ -219,7 +219,7 @@ def cluster_presets(trace: Trace | None = None) -> tuple[ClusterPreset, ...]:
             name = (
                 "Guess from the trace"
                 if cluster.name.startswith(GUESS_PREFIX)
-                else "Sum of recorded peaks"
+                else "Each virtual cluster at its recorded peak"
             )
             choices.insert(0, ClusterPreset(name, origin, cluster))
         except ClusterError:

@@ -91,10 +91,6 @@ def _group_columns(types: Sequence[str]) -> dict[str, Any]:
 
 
 _FILES: Final = ("json", "csv", "tsv", "conf", "txt", "log", "yaml", "yml")
-_PRESET_TITLES: Final = {
-    "Sum of recorded peaks": "Each virtual cluster at its recorded peak",
-}
-"""Name of a preset -> title of its button, if they differ."""
 _TABLES: Final = (
     "CSV: a row per node, or per kind of node with a column nodes. Other columns: gpus, gpu_type,"
     " cores, memory_gb, partitions, instance_type. Virtual-cluster sizes work"
@@ -131,8 +127,7 @@ def _draw_presets(trace: Trace | None) -> None:
     for preset in _presets_for(trace.digest if trace is not None else "", trace):
         types = [formatting.gpu_type(kind.name) for kind in preset.cluster.types]
         unnamed = ", ".join(kind for kind in types if kind not in preset.name)
-        title = _PRESET_TITLES.get(preset.name, preset.name)
-        label = f"{title}, {words.plural(preset.cluster.gpus, 'GPU')}"
+        label = f"{preset.name}, {words.plural(preset.cluster.gpus, 'GPU')}"
         label += f" ({unnamed})" if unnamed else ""
         if st.button(
             label, key=f"preset/{preset.name}", help=words.plain(preset.help), width="stretch"

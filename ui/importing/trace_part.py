@@ -166,7 +166,7 @@ def draw_generator_choice(session: state.Session) -> None:
         format_func=lambda name: choices[name].title,
         placeholder="choose a workload",
         help="\n".join(
-            f"- {choice.title}: {words.plain(choice.help.removeprefix(f'{choice.title}: '))}"
+            f"- {choice.title}: {words.plain(choice.help)}"
             for name, choice in choices.items()
             if name in names
         ),

@@ -80,8 +80,7 @@ def title(metric: str) -> str:
     """Return the title of a metric; as in the replays' texts, a makespan is the total time."""
     if metric == "makespan_s":
         return "Total time"
-    name = METRICS[metric].title or metric.replace("_", " ")
-    return name.replace("tilisation", "tilization")
+    return METRICS[metric].title or metric.replace("_", " ")
 
 
 def unit(metric: str) -> str:
