@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -362,6 +363,20 @@ def smooth(values: Floats) -> Floats:
     # NaN times 0 is NaN: a point itself stays what it is, also before an end.
     curve[:, 0] = values[:-1]
     return np.append(curve.ravel(), values[-1])
+
+
+def round_to_pixels(values: Floats) -> list[float]:
+    """Return values in steps of at most 1/500 of the largest: less than a pixel, and short JSON."""
+    largest = float(np.nanmax(np.abs(values), initial=0.0))
+    decimals = math.ceil(math.log10(500 / largest)) if largest else 0
+    # Hover texts show whole numbers.
+    rounded: list[float] = np.round(values, max(decimals, 0)).tolist()
+    return rounded
+
+
+def three_digits(values: Floats) -> list[float]:
+    """Return values with three significant digits, for short JSON and axes of logarithms."""
+    return [float(f"{value:.3g}") for value in values.tolist()]
 
 
 def points_per_value() -> int:
