@@ -219,3 +219,19 @@ def test_hidden_policies_have_no_line_and_a_hollow_box(compared: ComparedRuns) -
     shown = build(compared, replace(choice, high="SRTF"), None)
     assert {line.legendgroup for line in shown.queue().figure.data} >= {"FIFO", "SRTF"}
     assert shown.ledger([], ledger.State("SRTF", hidden=("SRTF",))).rows[1].hidden is None
+
+
+def test_a_highlight_leaves_the_readout_as_it_is_and_a_zoom_window_does_not(
+    compared: ComparedRuns,
+) -> None:
+    readouts = [
+        build(compared, choice, None).ledger([], ledger.State(choice.high)).readout
+        for choice in (
+            ComparisonChoice("jct_mean_s", "FIFO"),
+            ComparisonChoice("jct_mean_s", "SRTF"),
+            ComparisonChoice("jct_mean_s", "SRTF", window=(0.0, 3600.0)),
+        )
+    ]
+    assert set(readouts[0]["rows"]) == {"FIFO", "SRTF"}
+    assert readouts[0] == readouts[1]
+    assert readouts[0]["mark"] != readouts[2]["mark"]
