@@ -287,14 +287,14 @@ def test_an_answer_sends_little_and_a_pointer_on_a_chart_nothing(
     page = opened(visit, sample_app, watch=watch)
     assert sum(frames) <= 250_000
     rows = page.locator(f"{LEDGER} tbody tr")
-    # The table of jobs, up to 25 kB, is sent again, see config.toml; scripts are not.
+    # Charts and jobs are sent again, see config.toml; scripts and the readout are not.
     names = [rows.nth(at).get_attribute("title") for at in range(5)]
     for title in names[1:3]:
         frames.clear()
         rows.filter(has=page.locator(f"b:text-is('{title}')")).click()
         page.locator(f"h1.ty-answer span:text-is('{title}')").wait_for()
         drawn(page)
-        assert sum(frames) <= 130_000, title
+        assert sum(frames) <= 90_000, title
         assert f"high={title}".replace(" ", "+") in page.url
     for at in range(2):
         box = page.locator(TIME).bounding_box()
