@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from trainyard.views import jobs, ledger, over_time
@@ -49,7 +50,10 @@ def slide(view: ComparisonView, *, dark: bool = False) -> dict[str, Any]:
         "accent": compared.colours(dark).get(choice.high, ""),
         "facts": visible(view.facts, _TEXT),
         "tiles": [tiles[title].to_json() for title in titles[:3]],
-        "charts": [one.with_theme(dark, large=True).to_dict() for one in (queue, curve)],
-        "source": visible(f"{compared.details.trace.name} · {compared.cluster.name}", _TEXT),
+        # Plotly's JSON has null in place of NaN.
+        "charts": [
+            json.loads(one.with_theme(dark, large=True).to_json()) for one in (queue, curve)
+        ],
+        "source": compared.source,
         "dark": dark,
     }

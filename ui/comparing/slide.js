@@ -1,6 +1,6 @@
 // Draws the slide of a comparison on a canvas of 1920 x 1080, and saves it as PNG or PDF, or copies it.
 const WIDTH = 1920, HEIGHT = 1080, MARGIN = 72, GAP = 24;
-const CHARTS = { y: 462, end: 1010, widths: [1128, 624], height: 344 }; // `height` in pixels of the figures: the rest is empty
+const CHARTS = { y: 462, end: 1010, widths: [1024, 728], height: 344 }; // `height` in pixels of the figures: the rest is empty
 const LIGHT = { paper: "#FFFFFF", text: "#1B2430", second: "#5A6472", line: "#D5DBE3", better: "#005F94", worse: "#B34700" };
 const DARK = { paper: "#10161D", text: "#E4E9EF", second: "#A9B4C0", line: "#323E4C", better: "#56B4E9", worse: "#FF9A5C" };
 

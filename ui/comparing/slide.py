@@ -28,7 +28,7 @@ _MOUNT: Final = st.components.v2.component(
 
 
 def draw(runs: StudyResults) -> None:
-    """Draw the buttons for the slide of the comparison as it is shown now."""
+    """Draw the buttons that save or copy the slide."""
     compared = comparison.compare(runs)
     if compared is None:
         return

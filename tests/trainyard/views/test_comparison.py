@@ -241,7 +241,7 @@ def test_a_highlight_leaves_the_readout_as_it_is_and_a_zoom_window_does_not(
 
 def test_a_slide_has_three_tiles_two_charts_and_what_was_simulated(compared: ComparedRuns) -> None:
     contents = slide(build(compared, SRTF, None))
-    json.dumps(contents)  # the browser draws it
+    json.dumps(contents, allow_nan=False)  # the browser reads it
     assert [tile["title"] for tile in contents["tiles"]] == [
         "Average completion time",
         "Average wait",

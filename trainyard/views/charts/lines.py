@@ -69,6 +69,8 @@ class Look:
         Number of policies that only the table shows.
     scale : float
         Factor on the size of text, for which names are placed.
+    source : str
+        Trace and cluster, written below a saved or copied picture; "" = not known.
     """
 
     colours: Mapping[str, str]
@@ -79,6 +81,7 @@ class Look:
     earlier: frozenset[str] = frozenset()
     more: int = 0
     scale: float = 1.0
+    source: str = ""
 
     @property
     def order(self) -> list[str]:
@@ -149,6 +152,7 @@ class Look:
         head = {"text": title, "y": 1 - 4 / (height + above), "font": {"size": 16}, **place}
         return {
             "title": head if self.alone else {"text": ""},
+            "meta": {"source": self.source},
             # Plotly's default template would only add data.
             "template": {},
             "height": height + above,

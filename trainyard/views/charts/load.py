@@ -205,7 +205,10 @@ def _queue_title(course: Course, shaded: str) -> str:
     if course.most and not course.exact:
         # Style sheets hide the third span of a title on a phone.
         band, width = band_texts(float(course.edges_s[1] - course.edges_s[0]))
-        spans = [f"; {band} {width}"] if any(notes) else [f"  {band}", f" {width}"]
+        if not course.busy:
+            spans = ["; pale band: highest"]  # in each of the averages
+        else:
+            spans = [f"; {band} {width}"] if any(notes) else [f"  {band}", f" {width}"]
         title += "".join(f'<span style="color:{NEUTRAL}">{span}</span>' for span in spans)
     return title
 
