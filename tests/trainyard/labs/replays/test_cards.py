@@ -93,7 +93,14 @@ def test_kind_and_published_figure_of_a_card_are_those_of_its_claims(card: Repla
         assert all(row["published"] is not None for row in figure_rows(figure))
 
 
-@pytest.mark.parametrize("card", cards(), ids=CARDS)
+@pytest.mark.parametrize(
+    "card",
+    [
+        pytest.param(card, id=card.replay, marks=marks)
+        for card in cards()
+        for marks in [[pytest.mark.slow] if card.replay == "dlrover-production" else []]
+    ],
+)
 def test_the_policies_of_a_card_change_the_schedule(card: ReplayCard) -> None:
     study = card_study(card)
     assert study.titles == tuple(title for _, title in card.policies)
