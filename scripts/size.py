@@ -31,7 +31,7 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "trainyard/views": (("trainyard/views",), 3_450),
     "ui, pages, app": (("ui", "pages", "app.py"), 7_780),
     "benchmarks, scripts": (AROUND, 2_830),
-    "tests": (("tests",), 41_400),
+    "tests": (("tests",), 41_500),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, imports for annotations included."""

@@ -453,7 +453,9 @@ def test_the_picture_of_a_chart_is_copied(sample_app: str, visit: Visit) -> None
     page = visit(f"{sample_app}/compare?s={new_study.sample_study().pack()}&r=1")
     drawn(page)
     # Without permission of a user there is no clipboard.
-    page.evaluate("navigator.clipboard.write = async ([item]) => { window.copied = item; }")
+    page.evaluate(
+        "() => { navigator.clipboard.write = async ([one]) => { window.copied = one; }; }"
+    )
     page.locator(TIME).hover(force=True)
     button = page.get_by_role("button", name="Copy image")
     button.click(force=True)
@@ -464,8 +466,8 @@ def test_the_picture_of_a_chart_is_copied(sample_app: str, visit: Visit) -> None
         return [image.width, image.height]; }"""
     )
     shown = page.locator(TIME).evaluate("({ _fullLayout: { width, height } }) => [width, height]")
-    assert size == [2 * round(shown[0]), 2 * (shown[1] + 24)]
-    page.evaluate("navigator.clipboard.write = () => Promise.reject()")
+    assert size == pytest.approx([2 * shown[0], 2 * (shown[1] + 24)], abs=2)
+    page.evaluate("() => { navigator.clipboard.write = () => Promise.reject(); }")
     button.click(force=True)
     expect(button).to_have_attribute("data-title", "This address allows no clipboard")
 

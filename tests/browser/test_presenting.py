@@ -146,7 +146,8 @@ WRITTEN = """() => {
   const { fillText } = CanvasRenderingContext2D.prototype;
   CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
     const width = this.measureText(text).width, size = Number(this.font.match(/(\\d+)px/)[1]);
-    window.written.push([text, this.textAlign === 'right' ? x - width : x, y, width, size]);
+    const left = this.textAlign === 'right' ? x - width : x;
+    if (this.canvas.width === 1920) window.written.push([text, left, y, width, size]);
     fillText.call(this, text, x, y);
   };
 }"""

@@ -194,11 +194,13 @@ def test_twelve_lines_are_the_nearest_of_each_colour() -> None:
     """P0 is gray; P12 and P1 are blue, P13 and P2 vermilion; P13 takes longest."""
     titles = tuple(f"P{at}" for at in range(14))
     values = [{"metric": "jct_mean_s", "label": f"P{at}", "value": 100.0 * at} for at in range(14)]
-    study = SimpleNamespace(slots=(1, *range(1, 12), 1, 2))
+    named = SimpleNamespace(name="")
+    base = SimpleNamespace(cluster=named)
+    study = SimpleNamespace(slots=(1, *range(1, 12), 1, 2), base=base)
     many: Any = ComparedRuns(
         SimpleNamespace(titles=titles, baseline=0, study=study),  # type: ignore[arg-type]
         SimpleNamespace(labels=titles, baseline="P0", table=pd.DataFrame(values)),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
+        SimpleNamespace(trace=named),  # type: ignore[arg-type]
         {},
         {},
     )

@@ -45,20 +45,6 @@ def claim_of(replay: Replay, text: str) -> Claim:
     return next(claim for claim in replay.claims if claim.text == text)
 
 
-def rerun(name: str) -> tuple[ClaimRow, ...]:
-    """The claims of a replay that cards show, run with the seeds of the replay."""
-    replay = load(name)
-    shown = tuple(claim for claim in replay.claims if (name, claim.text) in FIGURES)
-    replay = replace(replay, claims=shown)
-    keys, recipes = cells(replay, curves=False)
-    metrics = needed_metrics(replay)
-    results = {
-        key: run_cell(recipes[cell.at, cell.arm].to_json(), cell.seed, metrics)
-        for cell, key in keys.items()
-    }
-    return claim_rows(replay, keys, results)
-
-
 def test_every_card_is_on_start() -> None:
     assert tuple(card.replay for card in cards()) == CARDS
     assert {name for name in names() if load(name).card} == set(CARDS)
@@ -78,8 +64,16 @@ def test_the_figures_of_a_card_are_stored_rows_of_its_claims(name: str, text: st
 @pytest.mark.slow
 def test_stored_figures_are_those_of_a_run() -> None:
     """The other replays take many minutes; `replay all --json` writes their rows."""
-    for row in rerun("hadare-cru"):
-        stored = stored_rows()["hadare-cru", row.claim.text]
+    name = "hadare-cru"
+    shown = tuple(claim for claim in load(name).claims if (name, claim.text) in FIGURES)
+    replay = replace(load(name), claims=shown)
+    keys, recipes = cells(replay, curves=False)
+    results = {
+        key: run_cell(recipes[cell.at, cell.arm].to_json(), cell.seed, needed_metrics(replay))
+        for cell, key in keys.items()
+    }
+    for row in claim_rows(replay, keys, results):
+        stored = stored_rows()[name, row.claim.text]
         assert math.isclose(row.pooled.value, stored["simulated"], rel_tol=1e-6)
         assert np.allclose([row.pooled.low, row.pooled.high], stored["ci95"], rtol=1e-6)
 
