@@ -109,7 +109,7 @@
     const { data, layout } = chart, options = chart._context.toImageButtonOptions, lines = data.filter(named);
     const page = getComputedStyle(document.querySelector("[data-testid=stApp]")), { height, _size: { l, b } } = chart._fullLayout;
     const font = { ...layout.font, family }, title = { ...layout.title, font: { ...layout.title?.font, family } };
-    const margin = { ...layout.margin, b: b + SOURCE_PX }, text = [layout.meta?.source, "Trainyard"].filter(Boolean).join(" · ").replaceAll("\u003c", "&lt;");
+    const margin = { ...layout.margin, b: b + SOURCE_PX }, text = [layout.meta?.source, "Trainyard"].filter(Boolean).join(" · ");
     const source = { text, showarrow: false, xref: "paper", yref: "paper", x: 0, y: 0, xanchor: "left", yanchor: "top", xshift: 8 - l, yshift: -b - 2, font: { size: 13 } };
     chart.layout = { ...layout, font, title, margin, annotations: [...(layout.annotations ?? []), source], paper_bgcolor: page.backgroundColor };
     options.height = height + SOURCE_PX;

@@ -152,7 +152,7 @@ class Look:
         head = {"text": title, "y": 1 - 4 / (height + above), "font": {"size": 16}, **place}
         return {
             "title": head if self.alone else {"text": ""},
-            "meta": {"source": self.source},
+            "meta": {"source": literal(self.source)},
             # Plotly's default template would only add data.
             "template": {},
             "height": height + above,
