@@ -1,4 +1,4 @@
-"""Start: what Trainyard is, a sample to run, entry points, and your runs."""
+"""Start: what Trainyard is, a sample, the papers' policies, entry points, and your runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import streamlit as st
 
 from trainyard.study.study import Study
 from trainyard.traces import new_study
-from ui import library, sample_chart, state
+from ui import library, paper_cards, sample_chart, state
 from ui.layout import run_page
 
 _ENTRY_POINTS: Final = (
@@ -36,7 +36,7 @@ _ENTRY_POINTS: Final = (
 
 
 def body() -> None:
-    """Draw the Start page: sample button and chart, entry points, uploader, list of runs."""
+    """Draw the Start page: sample, cards of papers, entry points, uploader, list of runs."""
     study = new_study.sample_study()
     with st.container(horizontal=True, vertical_alignment="center", key="opening"):
         with st.container(gap=None):
@@ -47,6 +47,8 @@ def body() -> None:
             )
         _draw_run_button(study)
     sample_chart.draw(study)
+    if (card_study := paper_cards.draw()) is not None:
+        _run_and_compare(card_study)
     _draw_entry_points()
     library.draw_file_uploader()
     library.draw()
@@ -58,9 +60,15 @@ def _draw_run_button(study: Study) -> None:
     # With a scenario of the user, the one primary button is Run in the bar.
     kind: Literal["primary", "secondary"] = "primary" if session.on_sample else "secondary"
     if st.button("Open the sample", key="run_sample", type=kind, icon=":material/play_arrow:"):
-        session.replace(study)
-        session.run()
-        st.switch_page("pages/compare.py", query_params=state.url_parameters())
+        _run_and_compare(study)
+
+
+def _run_and_compare(study: Study) -> None:
+    """Make a study the scenario, run it and open Compare."""
+    session = state.session()
+    session.replace(study)
+    session.run()
+    st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 
 def _draw_entry_points() -> None:

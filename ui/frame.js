@@ -101,25 +101,51 @@
     }
   }, 200);
 
-  // A saved picture has no table below it and none of the fonts of the page: it gets the names of all lines, a
-  // background, and a font that is measured and drawn alike. Plotly copies what it saves while the click is handled.
-  const SAVE = ".modebar-btn[data-title^='Download plot']", LEGEND_PX = 36, family = "Arial, Helvetica, sans-serif";
+  // A saved picture has neither the table below it nor the fonts of the page: it gets a source, a background, a font that
+  // is measured and drawn alike, and the names of lines that have none beside them. Plotly copies what it saves at once.
+  const SAVE = ".modebar-btn[data-title^='Download plot']", LEGEND_PX = 36, SOURCE_PX = 24, family = "Arial, Helvetica, sans-serif";
   const named = (trace) => trace.legendgroup && (trace.yaxis ?? "y") === "y";
-  document.addEventListener("click", (event) => {
-    const chart = event.target.closest?.(SAVE)?.closest(".js-plotly-plot");
-    if (!chart) return;
+  const complete = (chart) => {
     const { data, layout } = chart, options = chart._context.toImageButtonOptions, lines = data.filter(named);
-    const page = getComputedStyle(document.querySelector("[data-testid=stApp]"));
+    const page = getComputedStyle(document.querySelector("[data-testid=stApp]")), { height, _size: { l, b } } = chart._fullLayout;
     const font = { ...layout.font, family }, title = { ...layout.title, font: { ...layout.title?.font, family } };
-    chart.layout = { ...layout, font, title, paper_bgcolor: page.backgroundColor };
-    if (layout.showlegend === false && lines.length > 1) {
+    const margin = { ...layout.margin, b: b + SOURCE_PX }, text = [layout.meta?.source, "Trainyard"].filter(Boolean).join(" · ");
+    const source = { text, showarrow: false, xref: "paper", yref: "paper", x: 0, y: 0, xanchor: "left", yanchor: "top", xshift: 8 - l, yshift: -b - 2, font: { size: 13 } };
+    chart.layout = { ...layout, font, title, margin, annotations: [...(layout.annotations ?? []), source], paper_bgcolor: page.backgroundColor };
+    options.height = height + SOURCE_PX;
+    if (layout.showlegend === false && lines.length > 1 && !layout.annotations?.some(({ name }) => name)) {
       chart.data = data.map((trace) => (named(trace) ? { ...trace, showlegend: true } : trace));
-      Object.assign(chart.layout, { showlegend: true, margin: { ...layout.margin, t: (layout.margin?.t ?? 0) + LEGEND_PX } });
+      chart.layout.showlegend = true;
+      margin.t = (margin.t ?? 0) + LEGEND_PX;
       chart.layout.legend = { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom", ...layout.legend };
-      options.height = chart._fullLayout.height + LEGEND_PX;
+      options.height += LEGEND_PX;
     }
     setTimeout(() => { Object.assign(chart, { data, layout }), delete options.height; });
+    return { format: "png", scale: options.scale, width: chart._fullLayout.width, height: options.height };
+  };
+  const copyPicture = async (chart, button) => {
+    const picture = window.Plotly.toImage(chart, complete(chart)).then(async (url) => (await fetch(url)).blob());
+    try {
+      await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
+      button.dataset.title = "Copied";
+    } catch { button.dataset.title = "This address allows no clipboard"; }
+    setTimeout(() => { button.dataset.title = "Copy image"; }, 3000);
+  };
+  document.addEventListener("click", (event) => {
+    const chart = event.target.closest?.(SAVE)?.closest(".js-plotly-plot");
+    if (chart) complete(chart);
   }, true);
+  // Plotly knows no button for this; it draws its own anew with the chart.
+  document.addEventListener("pointerover", (event) => {
+    const chart = event.target.closest?.(".js-plotly-plot"), save = chart?.querySelector(SAVE);
+    if (!save || !window.Plotly || save.nextElementSibling?.matches(".ty-copy")) return;
+    const button = save.cloneNode();
+    button.append(Object.assign(document.createElement("span"), { className: "ty-icon", textContent: "content_copy" }));
+    button.classList.add("ty-copy");
+    button.dataset.title = button.ariaLabel = "Copy image";
+    button.addEventListener("click", () => copyPicture(chart, button));
+    save.after(button);
+  });
 
   // In a narrow window the pages stand in a menu over the page, which Streamlit leaves open when one is chosen.
   document.addEventListener("click", (event) => {

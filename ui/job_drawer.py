@@ -60,7 +60,11 @@ def open_job(job_id: str, clicked: int | None = None) -> None:
 
 
 def draw_job_table(
-    name: str, table: pd.DataFrame, ids: Sequence[str], height: int | Literal["content"]
+    name: str,
+    table: pd.DataFrame,
+    formats: dict[str, Any],
+    ids: Sequence[str],
+    height: int | Literal["content"],
 ) -> None:
     """Draw a table of jobs; a click on a row opens the drawer of its job.
 
@@ -68,8 +72,8 @@ def draw_job_table(
     ----------
     name : str
         Part of the key of the table; frame.js knows the prefix.
-    table : DataFrame
-        As for `figure.draw_table`.
+    table, formats : DataFrame, dict
+        From `figure.in_units`.
     ids : sequence of str
         Job id of each row.
     height : int or "content"
@@ -77,8 +81,9 @@ def draw_job_table(
     """
     clicked = version()
     key = f"job_rows/{name}/{clicked}"
-    figure.draw_table(
+    st.dataframe(
         table,
+        column_config=formats,
         hide_index=True,
         height=height,
         key=key,

@@ -16,6 +16,7 @@ from sim.params import Spec
 from sim.trace import Trace
 from trainyard.clusters import machines
 from trainyard.formatting import gpu_type
+from trainyard.results.outcomes import StudyResults
 from trainyard.runs import estimate
 from trainyard.study import catalog
 from trainyard.study.scenario import TraceSpec
@@ -25,7 +26,7 @@ from trainyard.traces.sources import load_source, load_trace
 from trainyard.views import charts
 from ui import error_boundary, presentation, run_status, server, state, stored_results, words
 from ui.choosing import profiles
-from ui.comparing import exports
+from ui.comparing import exports, slide
 
 MENU: Final = '<details class="ty-menu"><summary>Scenario</summary></details>'
 """Opens the chips in narrow windows; see the style sheet."""
@@ -126,14 +127,17 @@ def _draw_share(session: state.Session) -> None:
 
 
 def _draw_share_menu(session: state.Session) -> None:
-    """Draw Share: link, scenario file, results, command line, presentation."""
+    """Draw Share: slide, link, scenario file, results, command line, presentation."""
     # Built when it opens: the view of a page changes without a run of the whole page.
     presentation.open_if_requested()
     with st.popover("Share", icon=":material/ios_share:", key=_SHARE, on_change="rerun") as box:
         if box.open:
+            exported = _exported_results(session)
+            if exported is not None and session.page == "compare":
+                slide.draw(exported)
             _draw_share_link(session)
             _draw_scenario_file(session.study)
-            _draw_result_files(session)
+            _draw_result_files(exported)
             _draw_command(session.study)
             presentation.draw_button(_SHARE)
 
@@ -199,14 +203,16 @@ def _has_trace(study: Study) -> bool:
     return True
 
 
-def _draw_result_files(session: state.Session) -> None:
-    """Draw the downloads of report and tables; disabled without a complete policy."""
-    stored = (
-        stored_results.gather(session.displayed_study)
-        if session.displayed_study is not None
-        else None
-    )
-    exported = stored if stored is not None and stored.places else None
+def _exported_results(session: state.Session) -> StudyResults | None:
+    """Return the displayed results; None without a complete policy."""
+    if session.displayed_study is None:
+        return None
+    stored = stored_results.gather(session.displayed_study)
+    return stored if stored.places else None
+
+
+def _draw_result_files(exported: StudyResults | None) -> None:
+    """Draw the downloads of report and tables; disabled without results."""
     reason = None if exported else "No complete result yet. Run the scenario first."
     for label, export, file, mime in (
         ("Report (HTML)", exports.report_html, REPORT, "text/html"),

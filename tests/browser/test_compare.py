@@ -23,6 +23,7 @@ from trainyard.store import Store
 from trainyard.study.study import Study
 from trainyard.traces import new_study
 from trainyard.views.charts import TimeAxis
+from trainyard.views.charts.lines import short_names
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
@@ -287,14 +288,14 @@ def test_an_answer_sends_little_and_a_pointer_on_a_chart_nothing(
     page = opened(visit, sample_app, watch=watch)
     assert sum(frames) <= 250_000
     rows = page.locator(f"{LEDGER} tbody tr")
-    # The table of jobs, up to 25 kB, is sent again, see config.toml; scripts are not.
+    # Charts and jobs are sent again, see config.toml; scripts and the readout are not.
     names = [rows.nth(at).get_attribute("title") for at in range(5)]
     for title in names[1:3]:
         frames.clear()
         rows.filter(has=page.locator(f"b:text-is('{title}')")).click()
         page.locator(f"h1.ty-answer span:text-is('{title}')").wait_for()
         drawn(page)
-        assert sum(frames) <= 130_000, title
+        assert sum(frames) <= 90_000, title
         assert f"high={title}".replace(" ", "+") in page.url
     for at in range(2):
         box = page.locator(TIME).bounding_box()
@@ -432,18 +433,43 @@ def test_a_saved_picture_names_every_line_and_cuts_nothing(sample_app: str, visi
         chart.locator(".modebar-btn").first.click(force=True)
     picture = Path(waiting.value.path()).read_text(encoding="utf-8")
     titles = new_study.sample_study().titles
-    legend = re.findall(r'class="legendtext"[^>]*>([^<]*)<', picture)
-    assert sorted(legend) == sorted(titles)
+    texts = re.findall(r"<t(?:ext|span)[^>]*>([^<]+)<", picture)
+    assert {*texts} >= {*short_names(titles).values()}
+    assert "A week on two GPU types · A100 and V100 · Trainyard" in texts
+    assert "legendtext" not in picture
     # Text is measured in the font in which it is drawn outside of the page.
     assert "Arial" in picture
     assert "Source Sans" not in picture
     # Twice as sharp as the page.
-    assert re.search(rf'<svg [^>]*height="{2 * (before[1] + 36)}"', picture)
+    assert re.search(rf'<svg [^>]*height="{2 * (before[1] + 24)}"', picture)
     # The chart on the page is what it was.
     page.wait_for_function(
         f"() => !('height' in document.querySelector('{TIME}')._context.toImageButtonOptions)"
     )
     assert chart.evaluate("chart => [chart.layout.showlegend, chart._fullLayout.height]") == before
+
+
+def test_the_picture_of_a_chart_is_copied(sample_app: str, visit: Visit) -> None:
+    page = visit(f"{sample_app}/compare?s={new_study.sample_study().pack()}&r=1")
+    drawn(page)
+    # Without permission of a user there is no clipboard.
+    page.evaluate(
+        "() => { navigator.clipboard.write = async ([one]) => { window.copied = one; }; }"
+    )
+    page.locator(TIME).hover(force=True)
+    button = page.get_by_role("button", name="Copy image")
+    button.click(force=True)
+    expect(button).to_have_attribute("data-title", "Copied")
+    size = page.evaluate(
+        """async () => {
+        const image = await createImageBitmap(await window.copied.getType('image/png'));
+        return [image.width, image.height]; }"""
+    )
+    shown = page.locator(TIME).evaluate("({ _fullLayout: { width, height } }) => [width, height]")
+    assert size == pytest.approx([2 * shown[0], 2 * (shown[1] + 24)], abs=2)
+    page.evaluate("() => { navigator.clipboard.write = () => Promise.reject(); }")
+    button.click(force=True)
+    expect(button).to_have_attribute("data-title", "This address allows no clipboard")
 
 
 @pytest.mark.parametrize("width", [800, 390])

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import fill
+from tests.browser.conftest import Scheme, fill
 from tests.browser.test_compare import LEDGER, Visit, drawn
 from tests.browser.waiting import idle
 from trainyard.study.study import Study
@@ -138,3 +139,50 @@ def test_a_policy_keeps_its_colour_without_another_and_beside_another_baseline(
     kept = set(first) - {"SRTF", "FIFO"}
     assert {name: based[name] for name in kept} == {name: first[name] for name in kept}
     idle(page)
+
+
+WRITTEN = """() => {
+  window.written = [];
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    const width = this.measureText(text).width, size = Number(this.font.match(/(\\d+)px/)[1]);
+    const left = this.textAlign === 'right' ? x - width : x;
+    if (this.canvas.width === 1920) window.written.push([text, left, y, width, size]);
+    fillText.call(this, text, x, y);
+  };
+}"""
+"""Record what a slide writes: text, left, baseline, width and size in pixels."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_slide_is_three_clicks_away_and_stays_inside_its_margins(
+    sample_app: str, visit: Visit, tmp_path: Path, scheme: Scheme
+) -> None:
+    study = new_study.sample_study()
+    page = visit(f"{sample_app}/compare?s={study.pack()}&r=1", color_scheme=scheme)
+    drawn(page)
+    page.evaluate(WRITTEN)
+    page.locator(".st-key-share button").first.click()
+    with page.expect_download() as png:
+        page.get_by_role("button", name="Slide (PNG)").click()
+    with Image.open(png.value.path()) as image:
+        assert (image.format, image.size) == ("PNG", (1920, 1080))
+        lightest, darkest = image.convert("L").getextrema()[::-1]
+        assert lightest - darkest > 200
+    written = page.evaluate("window.written")
+    texts = " ".join(text for text, *_ in written)
+    assert "SRTF" in texts
+    assert "Trainyard" in texts
+    assert min(left for _, left, *_ in written) >= 72
+    assert max(left + width for _, left, _, width, _ in written) <= 1920 - 72 + 1
+    assert max(y for _, _, y, *_ in written) <= 1080 - 24
+    assert min(size for *_, size in written) >= 28
+    with page.expect_download() as pdf:
+        page.get_by_role("button", name="Slide (PDF)").click()
+    content = Path(pdf.value.path()).read_bytes()
+    assert content.startswith(b"%PDF-1.4")
+    at = int(content.rsplit(b"startxref\n", 1)[1].split(b"\n")[0])
+    assert content[at:].startswith(b"xref")
+    # Each object begins where the table says.
+    for number, line in enumerate(content[at:].split(b"\n")[3:8], start=1):
+        assert content[int(line[:10]) :].startswith(b"%d 0 obj" % number)

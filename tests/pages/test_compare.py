@@ -729,7 +729,8 @@ def test_a_cluster_without_gpus_shows_cores_and_memory(visit: Open, pool: FakePo
     assert "yaxis2" not in drawn(app, "over_time")["layout"]
     names = {one["title"] for one in component(app, "ledger")["columns"]}
     assert METRICS["utilisation"].title not in names
-    assert all(value is None for row in rows(app).values() for value in row["busy"])
+    readout = component(app, "ledger")["readout"]["rows"].values()
+    assert all(value is None for row in readout for value in row["busy"])
     tab(app, "Where time goes")
     assert list(app.segmented_control(key="time_view").options) == ["Cores and memory"]
     app.segmented_control(key="behind_resource").set_value("Memory").run()

@@ -179,7 +179,15 @@ def test_the_form_of_the_teacher_makes_the_link(pool: FakePool) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["9", "-1", "x", "²", "9" * 50, "<img src=x>"])
+@pytest.mark.parametrize("opened", reading.lessons(), ids=reading.names())
+def test_every_lesson_opens(pool: FakePool, opened: reading.Lesson) -> None:
+    app = at(tab="lessons", lesson=str(opened.number))
+    sound(app)
+    assert not app.warning
+    assert opened.title in [item.value for item in app.title]
+
+
+@pytest.mark.parametrize("text", ["99", "-1", "x", "²", "9" * 50, "<img src=x>"])
 def test_a_lesson_that_there_is_not_is_a_sentence_and_the_list(pool: FakePool, text: str) -> None:
     app = at(tab="lessons", lesson=text)
     assert re.match("There is no lesson “", app.warning[0].value)

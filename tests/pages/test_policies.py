@@ -294,6 +294,24 @@ def test_a_recorded_schedule_without_start_times_is_not_offered(visit: Open, tin
             assert "Cannot run: " in texts(app)
 
 
+def test_a_locked_policy_offers_a_trace_where_it_acts(visit: Open, tiny: Study) -> None:
+    app = visit("policies", tiny)
+    locked = [name for name, row in listed(app).items() if row["barred"]]
+    assert locked
+    for name in locked:
+        app = opened(visit("policies", tiny), name)
+        press(app, "acting_trace")
+        row = listed(app)[name]
+        assert row["on"]
+        assert not row["barred"]
+        assert not [button for button in app.button if button.key == "acting_trace"]
+    assert not [
+        button
+        for button in opened(visit("policies", tiny), "fifo").button
+        if button.key == "acting_trace"
+    ]
+
+
 def test_a_policy_inside_a_policy_is_a_form_in_a_form(visit: Open, tiny: Study) -> None:
     wrapped = next(
         choice

@@ -4,8 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.pages.conftest import FakePool, Open, chip, finish, sound, study_of, texts
 from tests.shared import SetClock
+from trainyard.labs.replays.cards import card_study
+from trainyard.labs.replays.reading import CARDS, cards
+from trainyard.labs.replays.types import ReplayCard
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
@@ -87,6 +92,21 @@ def test_start_has_a_door_for_each_visitor(visit: Open) -> None:
     # After those of the four chips.
     doors = [link.proto.label for link in app.main.get("page_link")][4:]
     assert doors == ["**Load a job trace**", "**Decide what to buy**", "**Learn or teach**"]
+
+
+@pytest.mark.parametrize("card", cards(), ids=CARDS)
+def test_a_card_of_a_paper_is_one_click_from_its_comparison(
+    visit: Open, pool: FakePool, card: ReplayCard
+) -> None:
+    app = visit()
+    for text in (card.note, *(figure.title for figure in card.figures)):
+        assert text in texts(app)
+    app.button(key=f"paper/{card.replay}").click().run()
+    sound(app)
+    study = card_study(card)
+    assert study_of(app).matches(study)
+    assert [job.scenario for job in pool.jobs] == study.scenarios()
+    assert f"0 of {len(study.allocators)} policies done" in texts(app)
 
 
 def test_a_scenario_file_is_opened(visit: Open, tiny: Study) -> None:

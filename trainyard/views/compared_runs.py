@@ -153,6 +153,11 @@ class ComparedRuns:
         kept = list(first.values())[: charts.lines.MAX_LINES]
         return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
+    @property
+    def source(self) -> str:
+        """Trace and cluster, as written below pictures."""
+        return charts.visible(f"{self.details.trace.name} · {self.cluster.name}", 120)
+
     def look(
         self, high: str = "", *, alone: bool = False, hidden: Collection[str] = (), scale: float = 1
     ) -> charts.Look:
@@ -176,7 +181,14 @@ class ComparedRuns:
         colours = {title: self.style[title][0] for title in drawn}
         earlier = frozenset(self.earlier)
         return charts.Look(
-            colours, self.baseline, high, alone, earlier=earlier, more=more, scale=scale
+            colours,
+            self.baseline,
+            high,
+            alone,
+            earlier=earlier,
+            more=more,
+            scale=scale,
+            source=self.source,
         )
 
     def with_window(self, window: Window | None) -> ComparedRuns:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
+from zlib import crc32
 
 import pandas as pd
 
@@ -158,12 +161,22 @@ class LedgerView:
             "rest": self.rest,
             "heads": list(self.heads),
             "rest_heads": list(self.rest_heads),
-            "t": list(self.edges_s),
-            "labels": list(self.labels),
             "window": list(self.window),
             "span": list(self.span),
             "curve": {"log": list(self.log)},
         }
+
+    @cached_property
+    def readout(self) -> dict[str, Any]:
+        """Series of the readout by policy as plain values, and their hash as `mark`."""
+        rows = {
+            visible(row.title, NAME): {
+                name: list(getattr(row, name)) for name in ("waiting", "most", "busy", "curve")
+            }
+            for row in self.rows
+        }
+        series = {"t": list(self.edges_s), "labels": list(self.labels), "rows": rows}
+        return {"mark": crc32(json.dumps(series).encode()), **series}
 
 
 def _sort_key(row: Row, at: int, *, up: bool) -> tuple[bool, float]:
@@ -186,10 +199,6 @@ def _row(row: Row) -> dict[str, Any]:
         "hidden": row.hidden,
         "rest": list(row.rest),
         "cells": [[cell.text, cell.change, cell.verdict, cell.help] for cell in row.cells],
-        "waiting": list(row.waiting),
-        "most": list(row.most),
-        "busy": list(row.busy),
-        "curve": list(row.curve),
     }
 
 
@@ -287,9 +296,7 @@ def _complete_row(
         waiting=[_round_for_readout(value) for value in load.waiting.tolist()],
         most=[_round_for_readout(value) for value in load.most.tolist()],
         busy=[_round_for_readout(value) for value in load.busy.tolist()],
-        curve=[_three(value) for value in charts.quantiles(curve, CURVE).tolist()]
-        if len(curve)
-        else (),
+        curve=charts.lines.three_digits(charts.quantiles(curve, CURVE)) if len(curve) else (),
     )
 
 
@@ -298,12 +305,6 @@ def _round_for_readout(value: float) -> float | None:
     if math.isnan(value):
         return None
     return round(value, 1) if value < 10 and round(value, 1) % 1 else round(value)
-
-
-def _three(value: float) -> float:
-    """Return a value with three significant digits; whole ones as integers, for short JSON."""
-    rounded = float(f"{value:.3g}")
-    return int(rounded) if rounded.is_integer() else rounded
 
 
 def _labels(compared: ComparedRuns) -> list[str]:

@@ -26,6 +26,7 @@ def queue(
     *,
     marks: Sequence[float] = (),
     note: str = "",
+    only_queue: bool = False,
 ) -> FigureView:
     """Return the figure of jobs waiting and GPUs busy over time, one line per policy.
 
@@ -41,6 +42,8 @@ def queue(
         Instants that are marked by a thin line.
     note : str
         Which jobs are counted; "" = as everywhere beside.
+    only_queue : bool
+        Whether GPUs busy and the strip are left out.
 
     Raises
     ------
@@ -50,7 +53,7 @@ def queue(
     look = look or compared.look(alone=True)
     loads, titles, alone = compared.loads, list(look.colours), look.alone
     strong = [title for title in titles if title in (look.baseline, look.high)]
-    busy = compared.cluster.gpus > 0
+    busy = compared.cluster.gpus > 0 and not only_queue
     is_limited = busy and bool(strong) and len(titles) > charts.lines.MAX_BUSY
     figure = charts.load(
         charts.Course(
@@ -66,7 +69,7 @@ def queue(
         ),
         look,
         compared.axis,
-        None if alone else _whole_queue(compared),
+        None if alone or only_queue else _whole_queue(compared),
         area_note(compared, look.high),
         marks,
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
 from trainyard.formatting import BY_UNIT, MISSING
-from trainyard.labs.replays import curves
+from trainyard.labs.replays import cards, curves
 from trainyard.labs.replays.report import ClaimRow
-from trainyard.labs.replays.types import Replay, ReplayAxis, ReplayMeasure
+from trainyard.labs.replays.types import CardFigure, Replay, ReplayAxis, ReplayMeasure
 from trainyard.views import charts
 from trainyard.views.figure_view import FigureView
 
@@ -126,6 +127,51 @@ def _claim(
     return charts.PublishedClaim(
         place, math.nan if claim.published is None else claim.published, low, high
     )
+
+
+class CardLine(NamedTuple):
+    """Texts of a figure on a card.
+
+    Parameters
+    ----------
+    published, simulated : str
+        The figures.
+    verdict : str
+        As in the rows of a replay.
+    detail : str
+        Interval, or what weakens the verdict.
+    """
+
+    published: str
+    simulated: str
+    verdict: str
+    detail: str
+
+
+def card_line(figure: CardFigure) -> CardLine:
+    """Return the texts of a figure on a card, from the stored rows of its claims."""
+    rows = cards.figure_rows(figure)
+    values, verdicts = [row["simulated"] for row in rows], {row["verdict"] for row in rows}
+    verdict = "undecided" if figure.finding or len(verdicts) > 1 else verdicts.pop()
+    detail = ""
+    if verdict == "in" and any(row["mark"] for row in rows):
+        detail = "range set later"
+    elif len(rows) == 1 and rows[0]["ci95"]:
+        detail = f"95 %: {_card_range(figure, rows[0]['ci95'], '')}"
+    scale, sign = (100, "+") if figure.kind == "difference" else (1, "")
+    return CardLine(
+        f"{scale * rows[0]['published']:{sign}g}",
+        _card_range(figure, (min(values), max(values)), sign),
+        verdict,
+        detail,
+    )
+
+
+def _card_range(figure: CardFigure, ends: Sequence[float], sign: str) -> str:
+    """Return two figures of a card as a range, or one if they are equal when rounded."""
+    scale = 100 if figure.kind == "difference" else 1
+    texts = [f"{'−' if end < 0 else sign}{_short(scale * abs(end))}" for end in ends]
+    return "–".join(dict.fromkeys(texts))
 
 
 def number(measure: ReplayMeasure, value: float) -> str:

@@ -10,6 +10,8 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from sim.params import Spec
+from trainyard.labs.replays import cards
+from trainyard.labs.replays.types import ReplayCard
 from trainyard.preflight import preflight
 from trainyard.results import decision_picture
 from trainyard.study import catalog
@@ -100,6 +102,16 @@ def _draw_buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study:
     with st.container(horizontal=True, gap="small"):
         is_compared = row.study_index is not None
         is_last = is_compared and len(study.allocators) == 1
+        card = cards.find_card(row.spec.name) if choice.reason else None
+        if card is not None:
+            st.button(
+                "Use a trace where it acts",
+                key="acting_trace",
+                icon=":material/swap_horiz:",
+                help=f"Replaces jobs, cluster and policies by those of “{card.title}”.",
+                on_click=_on_use_acting_trace,
+                args=(card, row.spec.name),
+            )
         st.button(
             "Remove from comparison" if is_compared else "Add to comparison",
             key="compare_it",
@@ -127,6 +139,11 @@ def _draw_buttons(row: PolicyRow, rows: PolicyRows, choice: CatalogEntry, study:
                 on_click=_on_delete_variant,
                 args=(row, rows),
             )
+
+
+def _on_use_acting_trace(card: ReplayCard, policy: str) -> None:
+    """Replace the study by the comparison of a card, with a policy that acts on its jobs."""
+    state.session().replace(cards.card_study(card, policy))
 
 
 def _on_tick(row_id: str, rows: PolicyRows, on: bool) -> None:

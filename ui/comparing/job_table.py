@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
@@ -15,7 +15,7 @@ from trainyard.views import jobs
 from trainyard.views.compared_runs import ComparedRuns
 from ui import figure, job_drawer, words
 
-MAX_ROWS: Final = 200
+MAX_ROWS: Final = 100
 _EACH, _SPREAD = "Each job", "Distribution of changes"
 
 
@@ -95,13 +95,13 @@ def _job_changes(
 
 
 def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search: str) -> None:
-    """Draw a table of the first 200 jobs that match; a row opens the job drawer."""
+    """Draw a table of the first 100 jobs that match; a row opens the job drawer."""
     mark, epoch = compared.report.mark, compared.epoch
-    table, ids, count = _shown_rows(mark, title, order, search.strip(), epoch, compared)
+    table, formats, ids, count = _shown_rows(mark, title, order, search.strip(), epoch, compared)
     if table is None:
         st.caption("No job matches the search." if search else "No job changes in this direction.")
         return
-    job_drawer.draw_job_table(order, table, ids, min(38 + 35 * len(table), 378))
+    job_drawer.draw_job_table(order, table, formats, ids, min(38 + 35 * len(ids), 378))
     if count > len(ids):
         st.caption(f"{len(ids)} of {words.plural(count, 'job')}.")
 
@@ -114,8 +114,8 @@ def _shown_rows(
     search: str,
     epoch: str,
     _compared: ComparedRuns,
-) -> tuple[pd.DataFrame | None, list[str], int]:
-    """Return the table of the first jobs that match, their ids, and how many match; cached.
+) -> tuple[pd.DataFrame | None, dict[str, Any], list[str], int]:
+    """Return the table of the first matching jobs, its formats, ids, and how many match; cached.
 
     The table is None if no job matches.
     """
@@ -123,7 +123,7 @@ def _shown_rows(
     all_rows = _job_changes(cache_key, title, _compared.runs, _compared)
     rows, count = jobs_changed.first_rows(all_rows, order, search, MAX_ROWS)
     if rows.empty:
-        return None, [], 0
+        return None, {}, [], 0
     has_baseline = rows["base_s"].notna().any()
     columns = {
         "Job": rows["job_id"].astype("str"),
@@ -140,4 +140,6 @@ def _shown_rows(
     columns[f"Wait, {title}{figure.SECONDS}"] = rows["wait_s"]
     if not rows["user"].astype("str").any():
         del columns["User"]
-    return figure.readable(pd.DataFrame(columns)), columns["Job"].tolist(), count
+    # Without the index, which would be sent too.
+    table = figure.readable(pd.DataFrame(columns).reset_index(drop=True))
+    return *figure.in_units(table), columns["Job"].tolist(), count

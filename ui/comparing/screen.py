@@ -87,7 +87,7 @@ def _draw_empty(runs: StudyResults) -> None:
 
 def _draw_page(stored: ComparedRuns) -> None:
     """Draw the comparison, or the slider's preview while it moves, and the tabs."""
-    choice = _read_choice(stored)
+    choice = read_choice(stored)
     draft, fault = slider.preview_view(state.session().displayed_study, choice)
     view = comparison.build_view(stored, choice)
     is_whole = _draw_view(draft or view, fault)
@@ -162,7 +162,7 @@ def _draw_slider_page(study: Study | None) -> None:
     slider.apply_rested()
 
 
-def _read_choice(stored: ComparedRuns) -> ComparisonChoice:
+def read_choice(stored: ComparedRuns) -> ComparisonChoice:
     """Return the metric, policy, group and zoom window chosen in the session or the URL.
 
     Metric and group are written back to the URL, without defaults and unknown values.

@@ -367,7 +367,10 @@ def _draw_waiting(explored: ExploredRuns, at_s: int) -> None:
     shows_all = st.session_state.get("explore_every", False)
     visible_rows = rows if shows_all else rows.head(_ROWS)
     job_drawer.draw_job_table(
-        "waiting", visible_rows, ids, "content" if len(visible_rows) <= _ROWS else 390
+        "waiting",
+        *figure.in_units(visible_rows),
+        ids,
+        "content" if len(visible_rows) <= _ROWS else 390,
     )
     if count > _ROWS:
         max_rows = min(count, figure.MAX_ROWS)
@@ -455,7 +458,9 @@ def _draw_all_jobs(explored: ExploredRuns) -> None:
     )
     if not len(table):
         return
-    job_drawer.draw_job_table("all", rows, table["id"].tolist(), min(38 + 35 * len(table), 250))
+    job_drawer.draw_job_table(
+        "all", *figure.in_units(rows), table["id"].tolist(), min(38 + 35 * len(table), 250)
+    )
 
 
 def _on_job_typed(book: Book) -> None:

@@ -141,8 +141,8 @@ def draw_link_form(lesson: Lesson, setup: Setup) -> None:
                 max_jobs,
                 step=50,
                 key="class_jobs",
-                disabled=not lesson.is_generated,
-                help="Fewer jobs run faster. Lessons on the sample use all its jobs.",
+                disabled=not lesson.jobs,
+                help="Fewer jobs run faster. Some lessons always use all their jobs.",
             )
         if not name.strip():
             st.caption("Name the class to get its link.")

@@ -84,10 +84,10 @@ def draw(
         up = sorts.get(key) != (column, True)
         sorts[key] = (column, up)
 
-    def on_high_sent(title: str) -> None:
+    def on_high_sent(message: tuple[str, int | None]) -> None:
         """Call `on_high` with the full title of a row or name."""
-        if on_high is not None and title in names:
-            on_high(names[title])
+        if on_high is not None and message[0] in names:
+            on_high(names[message[0]])
 
     def on_window_sent(ends: Sequence[float]) -> None:
         """Call `on_window` with the dragged range, if it is given."""
@@ -99,7 +99,13 @@ def draw(
         if on_hide is not None:
             on_hide([names[title] for title in titles if title in names])
 
+    readout = ledger.readout
+    # A click tells which readout the page has; it is most of the data, and not sent again.
+    clicked = getattr(st.session_state.get(key), "high", None)
+    if clicked is not None and clicked[1] == readout["mark"]:
+        readout = {"mark": readout["mark"]}
     data = replace(ledger, sort=sorts.get(key)).to_json() | {
+        "readout": readout,
         "id": key,
         "charts": asdict(charts or LedgerCharts()),
         "zoomed": ledger.window != ledger.span,

@@ -6,6 +6,9 @@ if (window.trainyardLedger) return;
 const states = new WeakMap();
 const roles = { tr: "row", td: "gridcell", th: "columnheader" };
 const tag = (name, text = "", kind = "", more = {}) => Object.assign(document.createElement(name), { textContent: text, className: kind, role: roles[name] ?? null }, more);
+/** The last series received: a click tells the server which one, and it is not sent again. */
+let readout;
+const highlight = (s, title) => s.send("high", [title, readout.mark]);
 const chartOf = (key) => document.querySelector(`.st-key-${key} .js-plotly-plot`);
 
 /** Read Plotly's internal names, here only; null where they are not as expected. */
@@ -21,6 +24,9 @@ function drawn(chart) {
 window.trainyardLedger = ({ data, parentElement, setTriggerValue }) => {
   const root = parentElement.querySelector(".ty-ledger");
   if (!states.has(root)) states.set(root, listen({ root, at: null, saved: new Map(), bound: new WeakSet(), end: new AbortController() }));
+  if (data.readout.rows) readout = data.readout;
+  Object.assign(data, { t: readout.t, labels: readout.labels });
+  for (const row of data.rows) Object.assign(row, readout.rows[row.title]);
   const s = Object.assign(states.get(root), { data, send: setTriggerValue });
   table(s);
   s.at === null ? rest(s) : read(s, Math.min(s.at, data.t.length - 1));
@@ -88,7 +94,7 @@ function listen(s) {
   const click = (event) => {
     const title = row(event);
     if (title && (event.altKey || event.target.role === "checkbox")) hide(s, find(s, title));
-    else if (title) event.pointerType === "touch" ? raise(s, title) : s.send("high", title);
+    else if (title) event.pointerType === "touch" ? raise(s, title) : highlight(s, title);
   };
   on(document, "pointermove", (event) => point(s, event));
   on(document, "keydown", (event) => event.key === "Escape" && event.target === document.body && s.data.zoomed && s.send("window", []));
@@ -96,7 +102,7 @@ function listen(s) {
   on(s.root, "pointerleave", () => raise(s, null));
   // A touch is a hover, a long one a click.
   on(s.root, "click", click);
-  on(s.root, "pointerdown", (event) => event.pointerType === "touch" && row(event) && (s.held = setTimeout(() => s.send("high", row(event)), 500)));
+  on(s.root, "pointerdown", (event) => event.pointerType === "touch" && row(event) && (s.held = setTimeout(() => highlight(s, row(event)), 500)));
   for (const name of ["pointerup", "pointercancel", "pointerleave"]) on(s.root, name, () => clearTimeout(s.held));
   on(s.root, "focusout", () => (raise(s, null), mark(s)));
   on(s.root, "keydown", (event) => key(s, event));
@@ -111,7 +117,7 @@ function key(s, event) {
   const row = { ArrowUp: Math.max(here - 1, 0), ArrowDown: Math.min(here + 1, s.lines.length - 1) }[event.key];
   const step = ({ ArrowLeft: -1, ArrowRight: 1 }[event.key] ?? 0) * (event.shiftKey ? 10 : 1), end = { Home: 0, End: last }[event.key];
   if (row !== undefined) raise(s, (s.focus = s.lines[row].title)), mark(s), s.lines[row].scrollIntoView({ block: "nearest" });
-  else if (event.key === "Enter" && s.focus) s.send("high", s.focus);
+  else if (event.key === "Enter" && s.focus) highlight(s, s.focus);
   else if (event.key.toLowerCase() === "h" && s.focus) hide(s, find(s, s.focus));
   else if (event.key === "Escape") s.at === null && s.data.zoomed ? s.send("window", []) : rest(s);
   else if (last >= 0 && (step || end !== undefined)) read(s, end ?? Math.min(Math.max((s.at ?? (step > 0 ? -1 : last + 1)) + step, 0), last), true);
@@ -128,7 +134,7 @@ function point(s, event) {
   const chart = event.target.closest?.(".js-plotly-plot"), { time, curve, strip } = s.data.charts, key = chart && [time, curve].find((one) => one && chart === chartOf(one));
   const at = key && drawn(chart);
   if (!at) return void (s.pointed && ((s.pointed = false), rest(s)));
-  if (!s.bound.has(chart)) s.bound.add(chart), chart.on("plotly_selected", (found) => brush(s, found?.range)), chart.on("plotly_clickannotation", ({ annotation: { name }, event }) => (event.altKey ? hide(s, find(s, name)) : s.send("high", name)));
+  if (!s.bound.has(chart)) s.bound.add(chart), chart.on("plotly_selected", (found) => brush(s, found?.range)), chart.on("plotly_clickannotation", ({ annotation: { name }, event }) => (event.altKey ? hide(s, find(s, name)) : highlight(s, name)));
   const box = chart.getBoundingClientRect(), zoom = box.width / chart.offsetWidth || 1; // of a presentation
   const share = ((event.clientX - box.left) / zoom - at.left) / at.width, down = (event.clientY - box.top) / zoom;
   if (share < 0 || share > 1) return;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from trainyard.traces.sources import load_trace
 from trainyard.views import comparison, ledger
 from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.comparison import ComparisonChoice, build
+from trainyard.views.slide import slide
 
 SRTF = ComparisonChoice("jct_mean_s", "SRTF")
 
@@ -192,11 +194,13 @@ def test_twelve_lines_are_the_nearest_of_each_colour() -> None:
     """P0 is gray; P12 and P1 are blue, P13 and P2 vermilion; P13 takes longest."""
     titles = tuple(f"P{at}" for at in range(14))
     values = [{"metric": "jct_mean_s", "label": f"P{at}", "value": 100.0 * at} for at in range(14)]
-    study = SimpleNamespace(slots=(1, *range(1, 12), 1, 2))
+    named = SimpleNamespace(name="")
+    base = SimpleNamespace(cluster=named)
+    study = SimpleNamespace(slots=(1, *range(1, 12), 1, 2), base=base)
     many: Any = ComparedRuns(
         SimpleNamespace(titles=titles, baseline=0, study=study),  # type: ignore[arg-type]
         SimpleNamespace(labels=titles, baseline="P0", table=pd.DataFrame(values)),  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
+        SimpleNamespace(trace=named),  # type: ignore[arg-type]
         {},
         {},
     )
@@ -219,3 +223,55 @@ def test_hidden_policies_have_no_line_and_a_hollow_box(compared: ComparedRuns) -
     shown = build(compared, replace(choice, high="SRTF"), None)
     assert {line.legendgroup for line in shown.queue().figure.data} >= {"FIFO", "SRTF"}
     assert shown.ledger([], ledger.State("SRTF", hidden=("SRTF",))).rows[1].hidden is None
+
+
+def test_a_highlight_leaves_the_readout_as_it_is_and_a_zoom_window_does_not(
+    compared: ComparedRuns,
+) -> None:
+    readouts = [
+        build(compared, choice, None).ledger([], ledger.State(choice.high)).readout
+        for choice in (
+            ComparisonChoice("jct_mean_s", "FIFO"),
+            ComparisonChoice("jct_mean_s", "SRTF"),
+            ComparisonChoice("jct_mean_s", "SRTF", window=(0.0, 3600.0)),
+        )
+    ]
+    assert set(readouts[0]["rows"]) == {"FIFO", "SRTF"}
+    assert readouts[0] == readouts[1]
+    assert readouts[0]["mark"] != readouts[2]["mark"]
+
+
+def test_a_slide_has_three_tiles_two_charts_and_what_was_simulated(compared: ComparedRuns) -> None:
+    contents = slide(build(compared, SRTF, None))
+    json.dumps(contents, allow_nan=False)  # the browser reads it
+    assert [tile["title"] for tile in contents["tiles"]] == [
+        "Average completion time",
+        "Average wait",
+        "Cost per job",
+    ]
+    assert contents["high"] == "SRTF"
+    assert contents["high"] in contents["headline"]
+    assert contents["accent"] == compared.colours()["SRTF"]
+    assert contents["source"] == f"{compared.details.trace.name} · {compared.cluster.name}"
+    names = [
+        {one["name"] for one in chart["layout"]["annotations"] if one.get("name")}
+        for chart in contents["charts"]
+    ]
+    assert names == [{"FIFO", "SRTF"}] * 2
+    # Sizes of text are 1.35 times those of the page, whose axes have 13 px.
+    assert [chart["layout"]["xaxis"]["tickfont"]["size"] for chart in contents["charts"]] == [
+        pytest.approx(17.55)
+    ] * 2
+    assert "yaxis2" not in contents["charts"][0]["layout"]
+
+
+def test_the_tile_of_the_goal_comes_first_on_a_slide(compared: ComparedRuns) -> None:
+    view = build(compared, replace(SRTF, goal="jct_p95_s"), None)
+    titles = [tile["title"] for tile in slide(view)["tiles"]]
+    assert titles == ["95 % done within", "Average completion time", "Average wait"]
+
+
+def test_a_slide_in_the_dark_has_the_colors_of_the_theme(compared: ComparedRuns) -> None:
+    contents = slide(build(compared, SRTF, None), dark=True)
+    assert contents["accent"] == compared.colours(dark=True)["SRTF"]
+    assert contents["accent"] in json.dumps(contents["charts"])

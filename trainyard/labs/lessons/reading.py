@@ -236,7 +236,7 @@ class Lesson:
 
 def names() -> tuple[str, ...]:
     """Return the names of the lessons, in order."""
-    return toml_values.file_stems(FOLDER)
+    return tuple(sorted(toml_values.file_stems(FOLDER), key=lambda name: int(name.split("-")[0])))
 
 
 def lessons() -> tuple[Lesson, ...]:

@@ -22,10 +22,12 @@ from trainyard.labs.replays.types import (
     MARGINS,
     Arm,
     Bound,
+    CardFigure,
     Claim,
     Paper,
     Replay,
     ReplayAxis,
+    ReplayCard,
     ReplayMeasure,
     ReplayPoint,
 )
@@ -51,10 +53,17 @@ __all__ = [
 ]
 FOLDER: Final = Path(__file__).resolve().parent
 MAX_SEEDS: Final = 200
-
-
 DEFAULT_REPLAY: Final = "gavel-physical"
 """Default replay: the authors' code and trace were read, and it takes about a minute."""
+CARDS: Final = (
+    "huawei-headline",
+    "ibm-drop",
+    "aiturbo-headline",
+    "hadar-ttd",
+    "hadare-cru",
+    "dlrover-production",
+)
+"""Replays with a card, in the order of Start."""
 
 
 def names() -> tuple[str, ...]:
@@ -83,12 +92,24 @@ def papers() -> tuple[Paper, ...]:
     ParameterError
         If a file is wrong.
     """
-    return tuple(
-        dict.fromkeys(
-            _paper(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))["paper"])
-            for name in names()
-        )
-    )
+    return tuple(dict.fromkeys(_paper(_tables(name)["paper"]) for name in names()))
+
+
+@lru_cache(maxsize=1)
+def cards() -> tuple[ReplayCard, ...]:
+    """Return the cards of Start in order, without building scenarios.
+
+    Raises
+    ------
+    ParameterError
+        If a file is wrong.
+    """
+    return tuple(_card(name, _tables(name)) for name in CARDS)
+
+
+def _tables(name: str) -> dict[str, Any]:
+    """Return the tables of a shipped replay's file, not checked."""
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def read_replay(path: Path) -> Replay:
@@ -114,7 +135,7 @@ def _replay(data: Mapping[str, Any], name: str) -> Replay:
         "replay",
         data,
         (*(item.name for item in fields(Replay)), "axis_seeds"),
-        optional=("axes", "axis_seeds", "bounds", "budget", "run_s"),
+        optional=("axes", "axis_seeds", "bounds", "budget", "card", "run_s"),
     )
     for key in ("name", "title", "claim", "known", "reading", "explain", "budget"):
         table[key] = toml_values.text(key, table.get(key, ""))
@@ -140,6 +161,7 @@ def _replay(data: Mapping[str, Any], name: str) -> Replay:
         for one in toml_values.as_list("claims", table["claims"])
     )
     table["base"] = _base(table["base"])
+    table["card"] = _card(name, data) if "card" in data else None
     replay = Replay(**table)
     if replay.name != name:
         raise ParameterError(f"its name is '{replay.name}', but that of the file is '{name}'.")
@@ -147,6 +169,7 @@ def _replay(data: Mapping[str, Any], name: str) -> Replay:
     if not replay.claims:
         raise ParameterError("there is no claim. Add at least one.")
     _check_bounds(replay)
+    _check_card(replay)
     _check_quoted(replay)
     _check_scenarios(replay)
     return replay
@@ -181,6 +204,28 @@ def _check_bounds(replay: Replay) -> None:
                     f"{measure.text}: the bound '{bound.by}' is one of"
                     f" {', '.join(BOUNDS[bound.by].metrics)} only."
                 )
+
+
+def _check_card(replay: Replay) -> None:
+    """Raise ParameterError for an arm, claim or point of the card that the replay lacks."""
+    if replay.card is None:
+        return
+    points = [ReplayPoint(axis.name, value) for axis in replay.axes for value in axis.values]
+    if replay.card.at not in (BASE, *points):
+        raise ParameterError(f"card: {replay.card.at} is not a value of an axis.")
+    arms, claims = [arm.name for arm in replay.arms], [claim.text for claim in replay.claims]
+    shown = [
+        text
+        for figure in replay.card.figures
+        if figure.replay == replay.name
+        for text in figure.claims
+    ]
+    for text, choices in (
+        *((name, arms) for name, _ in replay.card.policies),
+        *((text, claims) for text in shown),
+    ):
+        if text not in choices:
+            raise ParameterError(f"card: there is no '{text}'. There are: {', '.join(choices)}.")
 
 
 def _check_scenarios(replay: Replay) -> None:
@@ -227,6 +272,43 @@ def _arm(name: str, data: Any) -> Arm:
     if not any(change.startswith("allocator=") for change in arm.set):
         raise ParameterError(f"arm {name} names no policy. Begin its 'set' with allocator=NAME.")
     return arm
+
+
+def _card(replay: str, data: Mapping[str, Any]) -> ReplayCard:
+    """Return the card described by the tables of a replay's file."""
+    keys = ("title", "note", "policies", "figures", "at")
+    table = toml_values.table("card", data["card"], keys, optional=("at",))
+    policies = toml_values.mapping("card: policies", table["policies"])
+    figures = toml_values.as_list("card: figures", table["figures"])
+    changes = [change for arm in data["arms"].values() for change in arm["set"]]
+    return ReplayCard(
+        replay,
+        toml_values.text("card: title", table["title"]),
+        toml_values.text("card: note", table["note"]),
+        tuple((arm, toml_values.text(f"card: {arm}", title)) for arm, title in policies.items()),
+        tuple(_card_figure(replay, one) for one in figures),
+        frozenset(
+            change.removeprefix("allocator=").partition(":")[0]
+            for change in changes
+            if change.startswith("allocator=")
+        ),
+        ReplayPoint(*next(iter(toml_values.mapping("card: at", table.get("at", {})).items()), ())),
+    )
+
+
+def _card_figure(replay: str, data: Any) -> CardFigure:
+    """Return the figure of a card described by a table."""
+    keys = [item.name for item in fields(CardFigure)]
+    table = toml_values.table("figure of card", data, keys, ("replay", "kind", "finding"))
+    claims = toml_values.as_list("card: claims", table.pop("claims"))
+    texts = {key: toml_values.text(f"card: {key}", value) for key, value in table.items()}
+    if texts.setdefault("kind", "ratio") not in ("ratio", "difference"):
+        raise ParameterError(f"card: kind = {texts['kind']} is not one of ratio, difference.")
+    texts.setdefault("replay", replay)
+    return CardFigure(
+        claims=tuple(toml_values.text("card: claims", one) for one in claims),
+        **texts,  # type: ignore[arg-type]
+    )
 
 
 def _read_bound(name: str, data: Any, arms: Sequence[Arm]) -> Bound:

@@ -279,6 +279,60 @@ class ReplayAxis:
 
 
 @dataclass(frozen=True)
+class CardFigure:
+    """A figure on a card: one measure, at one point or at several.
+
+    Parameters
+    ----------
+    title : str
+        What the user reads.
+    replay : str
+        Name of the replay that measures it.
+    claims : tuple of str
+        `Claim.text` of each point.
+    kind : {"ratio", "difference"}
+        As in its claims; a difference is one of shares.
+    finding : str
+        Text in place of the verdict; "" = the verdict of the claims.
+    """
+
+    title: str
+    replay: str
+    claims: tuple[str, ...]
+    kind: Kind = "ratio"
+    finding: str = ""
+
+
+@dataclass(frozen=True)
+class ReplayCard:
+    """A replay on one card of Start, and the comparison that a click opens.
+
+    Parameters
+    ----------
+    replay, title : str
+        Name of the replay, and heading.
+    note : str
+        Its assumptions, in one line.
+    policies : tuple of (str, str)
+        Name of each compared arm and its title, the baseline first.
+    figures : tuple of CardFigure
+        Published and simulated figures.
+    acting : frozenset of str
+        Policies of all arms of the replay: they act on its jobs.
+    at : ReplayPoint
+        Where the policies are compared.
+    """
+
+    replay: str
+    title: str
+    note: str
+    policies: tuple[tuple[str, str], ...]
+    figures: tuple[CardFigure, ...]
+    acting: frozenset[str]
+    at: ReplayPoint = BASE
+
+
+@dataclass(frozen=True)
 class Replay:
     """A published comparison, ready to run.
 
@@ -303,6 +357,8 @@ class Replay:
         end says before it runs; 0 = not known.
     bounds : tuple of Bound
         What is computed beside the arms.
+    card : ReplayCard or None
+        Its card on Start.
     """
 
     name: str
@@ -320,6 +376,7 @@ class Replay:
     seeds: int
     run_s: float = 0.0
     bounds: tuple[Bound, ...] = ()
+    card: ReplayCard | None = None
 
     def arm(self, name: str) -> Arm:
         """Return the arm or bound with this name."""

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from trainyard.formatting import BY_UNIT
 from trainyard.views.charts.axes import FEW_MARKS, duration_text, duration_unit, log_duration
-from trainyard.views.charts.lines import BOTTOM_PX, HEIGHT_PX, NAMES_TOP_PX, TOP_PX, Look
+from trainyard.views.charts.lines import (
+    BOTTOM_PX,
+    HEIGHT_PX,
+    NAMES_TOP_PX,
+    TOP_PX,
+    Look,
+    three_digits,
+)
 from trainyard.views.charts.sweeps import unit_of
 from trainyard.views.charts.theme import (
     BASELINE_COLOUR,
@@ -130,7 +137,7 @@ def quantiles(curve: pd.DataFrame, points: int = QUANTILES) -> Floats:
 
 def _quantile_line(jct_s: Floats) -> Trace:
     """Return x, y0 and dy of a completion curve, from 0 to 100 % in equal steps."""
-    return {"x": jct_s.astype(np.float32), "y0": 0, "dy": 100 / (len(jct_s) - 1)}
+    return {"x": three_digits(jct_s), "y0": 0, "dy": 100 / (len(jct_s) - 1)}
 
 
 def _medians(points: Mapping[str, Floats], look: Look) -> list[Trace]:

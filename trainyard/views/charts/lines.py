@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,8 @@ class Look:
         Number of policies that only the table shows.
     scale : float
         Factor on the size of text, for which names are placed.
+    source : str
+        Trace and cluster, written below a saved or copied picture; "" = not known.
     """
 
     colours: Mapping[str, str]
@@ -78,6 +81,7 @@ class Look:
     earlier: frozenset[str] = frozenset()
     more: int = 0
     scale: float = 1.0
+    source: str = ""
 
     @property
     def order(self) -> list[str]:
@@ -148,6 +152,7 @@ class Look:
         head = {"text": title, "y": 1 - 4 / (height + above), "font": {"size": 16}, **place}
         return {
             "title": head if self.alone else {"text": ""},
+            "meta": {"source": literal(self.source)},
             # Plotly's default template would only add data.
             "template": {},
             "height": height + above,
@@ -362,6 +367,20 @@ def smooth(values: Floats) -> Floats:
     # NaN times 0 is NaN: a point itself stays what it is, also before an end.
     curve[:, 0] = values[:-1]
     return np.append(curve.ravel(), values[-1])
+
+
+def round_to_pixels(values: Floats) -> list[float]:
+    """Return values in steps of at most 1/500 of the largest: less than a pixel, and short JSON."""
+    largest = float(np.nanmax(np.abs(values), initial=0.0))
+    decimals = math.ceil(math.log10(500 / largest)) if largest else 0
+    # Hover texts show whole numbers.
+    rounded: list[float] = np.round(values, max(decimals, 0)).tolist()
+    return rounded
+
+
+def three_digits(values: Floats) -> list[float]:
+    """Return values with three significant digits, for short JSON and axes of logarithms."""
+    return [float(f"{value:.3g}") for value in values.tolist()]
 
 
 def points_per_value() -> int:

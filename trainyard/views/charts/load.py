@@ -20,6 +20,7 @@ from trainyard.views.charts.lines import (
     TOP_PX,
     Look,
     points_per_value,
+    round_to_pixels,
     smooth,
 )
 from trainyard.views.charts.over_time import LinkedRow, linked_rows
@@ -204,7 +205,10 @@ def _queue_title(course: Course, shaded: str) -> str:
     if course.most and not course.exact:
         # Style sheets hide the third span of a title on a phone.
         band, width = band_texts(float(course.edges_s[1] - course.edges_s[0]))
-        spans = [f"; {band} {width}"] if any(notes) else [f"  {band}", f" {width}"]
+        if not course.busy:
+            spans = ["; pale band: highest"]  # in each of the averages
+        else:
+            spans = [f"; {band} {width}"] if any(notes) else [f"  {band}", f" {width}"]
         title += "".join(f'<span style="color:{NEUTRAL}">{span}</span>' for span in spans)
     return title
 
@@ -256,14 +260,14 @@ def _line(course: Course, values: Floats, x: TimeAxis) -> Trace:
     """Return the points of one line: steps if the bins are exact, else a curve through means."""
     if course.exact:
         places = x.place(course.edges_s)
-        return {"x": places, "y": _f4(np.append(values, values[-1])), "line_shape": "hv"}
+        return {
+            "x": places,
+            "y": round_to_pixels(np.append(values, values[-1])),
+            "line_shape": "hv",
+        }
     middles = x.place((course.edges_s[:2] + course.edges_s[1:3]) / 2)
     step = (float(middles[1]) - float(middles[0])) / points_per_value() if len(middles) > 1 else 1.0
-    return {"x0": float(middles[0]), "dx": step, "y": _f4(smooth(values))}
-
-
-def _f4(values: Floats) -> NDArray[np.float32]:
-    return values.astype(np.float32)
+    return {"x0": float(middles[0]), "dx": step, "y": round_to_pixels(smooth(values))}
 
 
 def _area(course: Course, look: Look, x: TimeAxis) -> list[Trace]:
@@ -338,7 +342,8 @@ def _strip(whole: tuple[Floats, Floats, TimeAxis], x: TimeAxis) -> list[Trace]:
     }
     parts = [(values, 0.25), (np.where(inside, values, 0.0), 0.5)]
     return [
-        look | {"y": _f4(np.append(y, y[-1:])), "fillcolor": with_opacity(NEUTRAL, opacity)}
+        look
+        | {"y": round_to_pixels(np.append(y, y[-1:])), "fillcolor": with_opacity(NEUTRAL, opacity)}
         for y, opacity in parts
     ]
 

@@ -41,11 +41,11 @@ def ran(lesson: Lesson, setup: Setup, store: Store) -> tuple[StudyResults, ...]:
     return tuple(outcomes.gather(study, store) for study in studies)
 
 
-def test_there_are_eight_in_order_and_each_has_one_question() -> None:
+def test_lessons_are_in_order_and_each_has_one_question() -> None:
     every = reading.lessons()
-    assert [lesson.number for lesson in every] == list(range(8))
+    assert [lesson.number for lesson in every] == list(range(12))
     assert [lesson.name for lesson in every if lesson.is_generated] == TEACHING
-    assert [lesson.name[0] for lesson in every] == [str(number) for number in range(8)]
+    assert [int(lesson.name.split("-")[0]) for lesson in every] == list(range(12))
     for lesson in every:
         assert lesson.question.rstrip().endswith("?")
         assert len(re.findall(r"[.?](?:\s|$)", lesson.intro)) == 2
@@ -63,6 +63,8 @@ COMES_OUT = (
     ),
     *("It falls by a third or more", "A third to two thirds", "More than ten times as much"),
     "More than twice as long",
+    *("More than half as many again", "At least half as long, but shorter"),
+    *("A little shorter", "More than one in ten"),
 )
 
 

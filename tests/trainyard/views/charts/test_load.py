@@ -65,14 +65,15 @@ def test_the_strong_lines_have_a_band_from_the_mean_to_the_most() -> None:
         (None, "rgba(194, 74, 0, 0.22)", 0),
         ("tonexty", "rgba(194, 74, 0, 0.22)", 0),
     ]
-    assert low.y[:200:2] == pytest.approx(made.waiting["las"][:100], rel=1e-5)
-    assert set(high.y[:199].tolist()) == {31.0}
-    assert not high.y[200:].any()
-    assert max(figure.data[1].y) == pytest.approx(1 + made.waiting["fifo"].max())
+    # Within a pixel.
+    assert low.y[:200:2] == pytest.approx(made.waiting["las"][:100], abs=0.05)
+    assert set(high.y[:199]) == {31.0}
+    assert not any(high.y[200:])
+    assert max(figure.data[1].y) == pytest.approx(1 + made.waiting["fifo"].max(), abs=0.05)
     assert any("1.5-h averages in both charts" in one.text for one in figure.layout.annotations)
     alone = charts.load(replace(made, busy={}, most=most), LOOK, AXIS)
     assert "1.5-h averages" in alone.layout.annotations[0].text
-    assert "pale band: highest value in each 1.5 h" in alone.layout.annotations[0].text
+    assert alone.layout.annotations[0].text.endswith("; pale band: highest</span>")
     exact = charts.load(replace(made, exact=True, most=most), LOOK, AXIS)
     assert not [line for line in exact.data if line.fill]
     assert "band" not in exact.layout.annotations[0].text
@@ -101,7 +102,7 @@ def test_lines_go_through_the_middles_and_end_with_their_run() -> None:
     step = float(AXIS.place(np.array([8100.0]))[0]) - middle
     assert line.x0 == pytest.approx(middle)
     assert line.dx == pytest.approx(step / 2)
-    assert line.y[::2] == pytest.approx(course(ends=100).waiting["las"], nan_ok=True, rel=1e-5)
+    assert line.y[::2] == pytest.approx(course(ends=100).waiting["las"], nan_ok=True, abs=0.05)
     assert np.isnan(line.y[200:]).all()
     assert np.isfinite(line.y[:199]).all()
 
