@@ -213,7 +213,7 @@ def _range(info: ParamInfo) -> str:
     elif info.kind == "spec":
         values.append("a policy")
     else:
-        ends = [f"{end:g}" for end in (info.low, info.high) if end is not None]
+        ends = [f"{end:,.12g}" for end in (info.low, info.high) if end is not None]
         bounds = "..".join(ends) if len(ends) != 1 else f"from {ends[0]}"
         values += [f"{bounds} {info.unit}".strip()] if ends else []
     return f" ({', '.join(values)})" if values else ""

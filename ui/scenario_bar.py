@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -28,6 +29,8 @@ from ui import error_boundary, presentation, run_status, server, state, stored_r
 from ui.choosing import profiles
 from ui.comparing import exports, slide
 
+_OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+"""Addresses that other computers do not reach."""
 MENU: Final = '<details class="ty-menu"><summary>Scenario</summary></details>'
 """Opens the chips in narrow windows; see the style sheet."""
 FILE: Final = "trainyard-scenario.json"
@@ -155,10 +158,13 @@ def _draw_share_link(session: state.Session) -> None:
     if name != session.study.base.name:
         session.name(name)
         st.rerun()
+    link = state.link()
     st.html(
         '<div class="ty-link"><button type="button">Copy link</button>'
-        f'<input readonly aria-label="Link" value="{html.escape(state.link())}"></div>'
+        f'<input readonly aria-label="Link" value="{html.escape(link)}"></div>'
     )
+    if urlsplit(link).hostname in _OWN_HOSTS:
+        st.caption("The link opens on this computer only. For others, send the scenario file.")
     days = f"{server.store().keep_days:g} days"
     st.caption(
         f"The uploaded jobs are not in the link; this server keeps them for {days}. The scenario"

@@ -179,8 +179,8 @@ def _draw_inner_policy(info: ParamInfo, value: Any, key: str) -> Any:
 
 def _help_text(info: ParamInfo) -> str:
     """Return the help of a parameter with its allowed range."""
-    low = "" if info.low is None else f"{info.low:g}"
-    high = "" if info.high is None else f"{info.high:g}"
+    low = "" if info.low is None else f"{info.low:,.12g}"
+    high = "" if info.high is None else f"{info.high:,.12g}"
     bounds = (
         f"{low} to {high}"
         if low and high
