@@ -4,9 +4,9 @@
   window.trainyardFrame = true;
 
   // Streamlit pushes an entry whenever parameters of the address change; Back is to lead to the page before, with one press.
-  const push = history.pushState.bind(history);
+  const push = history.pushState.bind(history), page = ({ pathname, searchParams }) => pathname + searchParams.get("doc");
   history.pushState = (state, title, url) =>
-    new URL(url, location.href).pathname === location.pathname ? history.replaceState(state, title, url) : push(state, title, url);
+    page(new URL(url, location.href)) === page(new URL(location.href)) ? history.replaceState(state, title, url) : push(state, title, url);
 
   // Copy the link of the scenario, or the details of a fault.
   document.addEventListener("click", async (event) => {
@@ -147,16 +147,32 @@
     save.after(button);
   });
 
-  // In a narrow window the pages stand in a menu over the page, which Streamlit leaves open when one is chosen.
+  // A link of the documentation is followed as its list of pages follows it, within this session.
   document.addEventListener("click", (event) => {
-    if (event.target.closest?.("[data-testid=stSidebarNavLink]")) setTimeout(() => document.querySelector("[data-testid=stSidebarCollapseButton] button")?.click());
+    const target = event.target.closest?.(".st-key-docs_text a[href*='docs?doc=']"), page = (link) => new URL(link.href).searchParams.get("doc");
+    const own = target && [...document.querySelectorAll(".st-key-docs_list a")].find((link) => page(link) === page(target));
+    if (!own || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    own.click();
   });
+
+  // Streamlit shows the current page by color alone, and leads to the first one by an empty address.
+  const markPage = () => {
+    for (const link of document.querySelectorAll(".st-key-navigation a")) {
+      if (!link.getAttribute("href")) link.setAttribute("href", "./");
+      const current = new URL(link.href).pathname === location.pathname;
+      if (current === link.hasAttribute("aria-current")) continue;
+      link.toggleAttribute("aria-current", current);
+      if (current) link.setAttribute("aria-current", "page"), link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    }
+  };
 
   // A lost connection is a line under the bar; what is shown stays readable, so Streamlit's dialog on it is closed.
   const DIALOG = /^\s*Connection (error|timed out)/;
   let lostAt = 0;
   const watch = () => {
     rove();
+    markPage();
     const app = document.querySelector("[data-testid=stApp]");
     // Menus and dialogs stand outside the app, and are to have its light or dark colours.
     if (app) document.documentElement.style.colorScheme = getComputedStyle(app).colorScheme;

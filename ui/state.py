@@ -235,11 +235,6 @@ class Session:
         return trace.source, trace.fmt, trace.read, trace.from_s, trace.to_s
 
     @property
-    def on_sample(self) -> bool:
-        """Whether the scenario is the sample of a new session."""
-        return self.study.matches(new_study.sample_study())
-
-    @property
     def live_jobs(self) -> list[Submission]:
         """Submitted runs that have not ended."""
         return [job for job in self.jobs.values() if not job.has_ended]

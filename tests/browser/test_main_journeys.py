@@ -24,9 +24,9 @@ Visit = Callable[..., Page]
 
 
 def compare_sample(app: str, visit: Visit) -> Page:
-    """Open the sample from Start and return its comparison, drawn to the end."""
+    """Run the sample from Start and return its comparison, drawn to the end."""
     page = visit(app)
-    page.get_by_role("button", name="Open the sample").first.click()
+    page.get_by_role("button", name="Run the sample").first.click()
     page.wait_for_url("**/compare**")
     wait_for_results(page)
     return page

@@ -275,13 +275,12 @@ def test_another_seed_is_another_turn(pool: FakePool) -> None:
 
 def test_the_glossary_is_searched_and_the_search_stands_in_the_address(pool: FakePool) -> None:
     app = at(tab="glossary")
-    assert len(keys(app)) >= len(glossary.ENTRIES)
-    press(app, "more/Wait")
-    assert "`wait_mean_s`" in texts(app)
+    links = [link.proto.label for link in app.main.get("page_link")]
+    assert sum(label.startswith("Docs: ") for label in links) == len(glossary.ENTRIES)
     app.text_input(key="glossary_word").set_value("goodput").run()
     sound(app)
     assert app.query_params["word"] in ("goodput", ["goodput"])
-    assert [key for key in keys(app) if key.startswith("more/")] == ["more/Goodput"]
+    assert "Docs: Metrics" in [link.proto.label for link in app.main.get("page_link")]
     assert "No entry contains “\\<b\\>”." in [
         item.value for item in at(tab="glossary", word="<b>").info
     ]
