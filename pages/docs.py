@@ -11,7 +11,7 @@ from ui.layout import run_page
 
 
 def body() -> None:
-    """Draw the list of pages, and the one that the URL names (the first without any)."""
+    """Draw the list of pages and the page named in the URL."""
     groups = documentation.contents()
     current = st.query_params.get(documentation.PAGE) or next(iter(next(iter(groups.values()))))
     with st.container(horizontal=True, key="docs", gap="large"):
