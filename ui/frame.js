@@ -167,12 +167,28 @@
     }
   };
 
+  // Lessons that were run in this browser, by number; without storage none is marked.
+  const LESSONS = "ty-lessons";
+  const markLessons = () => {
+    const lessons = [...document.querySelectorAll(".st-key-lesson_list [role=radiogroup] label")];
+    if (!lessons.length) return;
+    const run = document.querySelector(".ty-lesson-run")?.dataset.lesson, done = new Set();
+    try {
+      for (const one of JSON.parse(localStorage.getItem(LESSONS)) ?? []) done.add(String(one));
+      if (run && !done.has(run)) localStorage.setItem(LESSONS, JSON.stringify([...done.add(run)]));
+    } catch {}
+    lessons.forEach((lesson, at) => lesson.classList.toggle("ty-done", done.has(String(at))));
+    const line = document.querySelector(".ty-lessons-done"), text = `${document.querySelectorAll("label.ty-done").length} of ${lessons.length} lessons done`;
+    if (line && line.textContent !== text) line.textContent = text;
+  };
+
   // A lost connection is a line under the bar; what is shown stays readable, so Streamlit's dialog on it is closed.
   const DIALOG = /^\s*Connection (error|timed out)/;
   let lostAt = 0;
   const watch = () => {
     rove();
     markPage();
+    markLessons();
     const app = document.querySelector("[data-testid=stApp]");
     // Menus and dialogs stand outside the app, and are to have its light or dark colours.
     if (app) document.documentElement.style.colorScheme = getComputedStyle(app).colorScheme;
