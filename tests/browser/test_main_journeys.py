@@ -153,7 +153,7 @@ def test_predict_and_run_a_lesson(app: str, visit: Visit) -> None:
     expect(run).to_be_disabled()
     main.get_by_text("Some, but fewer").click()
     run.click()
-    expect(main.get_by_text("You expected")).to_be_visible()
+    expect(main.get_by_text("your answer")).to_be_visible()
     expect(main.locator(".js-plotly-plot").first).to_be_visible()
 
 

@@ -93,7 +93,12 @@ def _draw_lesson(lesson: Lesson, class_: Classroom | None) -> None:
         with st.container(
             horizontal=True, vertical_alignment="bottom", width="content", key="lesson_tools"
         ):
-            st.button("Present", icon=":material/present_to_all:", on_click=_on_present)
+            st.button(
+                "Present",
+                key="present_lesson",
+                icon=":material/present_to_all:",
+                on_click=_on_present,
+            )
             if class_ is None:
                 classroom.draw_seed(lesson, setup)
                 classroom.draw_link_form(lesson, setup)
