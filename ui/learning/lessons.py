@@ -34,7 +34,7 @@ _TURNS: Final = "lesson_turns"
 _DRAWN: Final = "lesson_running"
 _LIST_PX: Final = 272
 _FRAME_PX: Final = 430
-"""Height of the frame that stands for the charts before a run."""
+"""Height of the empty frame before a run."""
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ def draw() -> None:
 
 
 def _draw_lesson(lesson: Lesson, class_: Classroom | None) -> None:
-    """Draw a lesson: charts, and beside them intro, question or result, and count of the class."""
+    """Draw a lesson: charts on the left; intro, question or result on the right."""
     setup = classroom.setup_of_url(lesson, class_)
     if class_ is not None:
         classroom.draw_banner(lesson, class_, setup)
@@ -335,7 +335,7 @@ def _draw_result(
     changed_results: tuple[StudyResults, ...] | None,
     places: tuple[DeltaGenerator, DeltaGenerator],
 ) -> None:
-    """Draw the result: charts and numbers in the first place; answer, finding and change beside."""
+    """Draw the result: charts and numbers in the first place, the text in the second."""
     charts, text = places
     values = _lesson_numbers(lesson.name, "|".join(result.mark for result in results), results)
     quoted = numbers.format_numbers(lesson.numbers, values)
