@@ -105,7 +105,7 @@
   // is measured and drawn alike, and the names of lines that have none beside them. Plotly copies what it saves at once.
   const SAVE = ".modebar-btn[data-title^='Download plot']", LEGEND_PX = 36, SOURCE_PX = 24, family = "Arial, Helvetica, sans-serif";
   const named = (trace) => trace.legendgroup && (trace.yaxis ?? "y") === "y";
-  const complete = (chart) => {
+  const preparePicture = (chart) => {
     const { data, layout } = chart, options = chart._context.toImageButtonOptions, lines = data.filter(named);
     const page = getComputedStyle(document.querySelector("[data-testid=stApp]")), { height, _size: { l, b } } = chart._fullLayout;
     const font = { ...layout.font, family }, title = { ...layout.title, font: { ...layout.title?.font, family } };
@@ -124,19 +124,19 @@
     return { format: "png", scale: options.scale, width: chart._fullLayout.width, height: options.height };
   };
   const copyPicture = async (chart, button) => {
-    const picture = window.Plotly.toImage(chart, complete(chart)).then(async (url) => (await fetch(url)).blob());
+    const picture = window.Plotly.toImage(chart, preparePicture(chart)).then(async (url) => (await fetch(url)).blob());
     try {
       await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
       button.dataset.title = "Copied";
-    } catch { button.dataset.title = "This address allows no clipboard"; }
+    } catch { button.dataset.title = "The browser allowed no copy"; }
     setTimeout(() => { button.dataset.title = "Copy image"; }, 3000);
   };
   document.addEventListener("click", (event) => {
     const chart = event.target.closest?.(SAVE)?.closest(".js-plotly-plot");
-    if (chart) complete(chart);
+    if (chart) preparePicture(chart);
   }, true);
   // Plotly knows no button for this; it draws its own anew with the chart.
-  document.addEventListener("pointerover", (event) => {
+  const offerCopy = (event) => {
     const chart = event.target.closest?.(".js-plotly-plot"), save = chart?.querySelector(SAVE);
     if (!save || !window.Plotly || save.nextElementSibling?.matches(".ty-copy")) return;
     const button = save.cloneNode();
@@ -145,7 +145,9 @@
     button.dataset.title = button.ariaLabel = "Copy image";
     button.addEventListener("click", () => copyPicture(chart, button));
     save.after(button);
-  });
+  };
+  document.addEventListener("pointerover", offerCopy);
+  document.addEventListener("focusin", offerCopy);
 
   // A link of the documentation is followed as its list of pages follows it, within this session.
   document.addEventListener("click", (event) => {

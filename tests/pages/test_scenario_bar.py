@@ -227,6 +227,20 @@ def test_share_offers_the_files(visit: Open, tiny: Study) -> None:
     assert labels(app) == ["Scenario file", "Report (HTML)", "Tables and job data (ZIP)"]
 
 
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [("localhost", True), ("127.0.0.2", True), ("0.0.0.0", True), ("[::1]", True), ("lab", False)],
+)
+def test_share_says_that_a_link_of_this_computer_opens_here_only(
+    visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch, host: str, is_own: bool
+) -> None:
+    monkeypatch.setattr(state, "link", lambda: f"http://{host}:8501/policies?s=x")
+    app = visit("policies", tiny)
+    app.session_state["share"] = True
+    app.run()
+    assert ("The link opens on this computer only." in texts(app)) == is_own
+
+
 def test_an_archive_brings_its_jobs_and_shows_stored_results(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
