@@ -142,6 +142,7 @@
     const button = save.cloneNode();
     button.append(Object.assign(document.createElement("span"), { className: "ty-icon", textContent: "content_copy" }));
     button.classList.add("ty-copy");
+    button.style.color = getComputedStyle(save.querySelector("path")).fill;
     button.dataset.title = button.ariaLabel = "Copy image";
     button.addEventListener("click", () => copyPicture(chart, button));
     save.after(button);

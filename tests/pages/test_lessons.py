@@ -95,7 +95,7 @@ def test_change_one_thing_runs_it_and_keeps_the_first_result(pool: FakePool) -> 
     app = press(expect(at(lesson="2"), 2, 1), "run_lesson")
     assert app.button(key="run_change").disabled
     before = len(pool.jobs)
-    choice = next(one for one in app.segmented_control if str(one.key).startswith("change/2/"))
+    choice = next(one for one in app.radio if str(one.key).startswith("change/2/"))
     choice.set_value("Within a factor of about 10").run()
     sound(app)
     press(app, "run_change")

@@ -467,28 +467,23 @@ def _draw_change(lesson: Lesson, turn: LessonTurn, setup: Setup) -> None:
     """Draw the choice of one changed setting, and the button that runs the lesson with it."""
     change = lesson.change
     assert change is not None, "asked for lessons with a change only"
-    default = change.options[turn.option if turn.option >= 0 else change.first]
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        key = f"change/{lesson.number}/{setup.seed}/{setup.jobs}"
-        chosen = change.options.index(
-            st.segmented_control(
-                f"**Change one thing.** {change.title}",
-                change.options,
-                default=default,
-                required=True,
-                key=key,
-            )
+    chosen = change.options.index(
+        st.radio(
+            f"**Change one thing.** {change.title}",
+            change.options,
+            turn.option if turn.option >= 0 else change.first,
+            key=f"change/{lesson.number}/{setup.seed}/{setup.jobs}",
         )
-        is_unchanged = chosen in (change.first, turn.option)
-        if st.button(
-            "Run the change",
-            key="run_change",
-            icon=":material/play_arrow:",
-            disabled=is_unchanged or bool(turn.live_jobs),
-        ):
-            turn.option = chosen
-            _submit(lesson, setup._replace(option=chosen), turn)
-            st.rerun()
+    )
+    if st.button(
+        "Run the change",
+        key="run_change",
+        icon=":material/play_arrow:",
+        disabled=chosen in (change.first, turn.option) or bool(turn.live_jobs),
+    ):
+        turn.option = chosen
+        _submit(lesson, setup._replace(option=chosen), turn)
+        st.rerun()
 
 
 def _draw_next_steps(lesson: Lesson, setup: Setup) -> None:
