@@ -168,10 +168,10 @@ def _draw_share_link(session: state.Session) -> None:
         st.caption("The link opens on this computer only. For others, send the scenario file.")
     days = f"{server.store().keep_days:g} days"
     st.caption(
-        f"The uploaded jobs are not in the link; this server keeps them for {days}. The scenario"
-        " file contains them."
+        f"This server keeps link, results and uploaded jobs for {days}. The scenario file contains"
+        " the jobs."
         if session.study.base.trace.source.startswith("store:")
-        else f"The link holds the whole scenario; its results are kept for {days}."
+        else f"This server keeps link and results for {days}. The scenario file stays valid."
     )
 
 

@@ -60,7 +60,11 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         expect(page.locator(".st-key-machines .js-plotly-plot")).to_be_visible()
         expect(main.get_by_text(told).first).to_be_visible()
         job, link = _first_waiting(page)
-        assert re.search("[?&]t0=", _shared(page))
+        shared = _shared(page)
+        assert len(shared) <= 300
+        followed = visit(shared)
+        expect(followed).to_have_url(re.compile("[?&]t0="))
+        followed.close()
         _another_policy(page, headline)
         with page.expect_download() as waiting:
             bar.get_by_role("button", name="Share").click()

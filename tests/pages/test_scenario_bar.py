@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from sim.errors import TrainyardError
 from sim.params import Spec
-from tests.pages.conftest import FakePool, Open, chip, drop, finish, sound, study_of, texts
+from tests.pages.conftest import ROOT, FakePool, Open, chip, drop, finish, sound, study_of, texts
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, new_study
@@ -225,6 +225,38 @@ def test_share_offers_the_files(visit: Open, tiny: Study) -> None:
     app.session_state["share"] = True
     app.run()
     assert labels(app) == ["Scenario file", "Report (HTML)", "Tables and job data (ZIP)"]
+
+
+def test_a_shared_link_is_short_and_opens_the_same_view(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    app.session_state[state._SESSION].window = (60.0, 600.0)
+    app.session_state["share"] = True
+    app.run()
+    (html,) = [item.proto.body for item in app.get("html") if "ty-link" in item.proto.body]
+    link = html.partition('value="')[2].partition('"')[0]
+    assert len(link) <= state.MAX_LINK
+    key = link.partition("?link=")[2]
+    other = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
+    other.query_params.update({"link": key, "page": "compare"})
+    other.run()
+    sound(other)
+    assert study_of(other) == tiny
+    assert "link" not in other.query_params
+    assert other.session_state[state._SESSION].window == (60.0, 600.0)
+    assert not other.error
+    # Deleted with what else is old.
+    pool.store.index.drop("link", [key])
+    for gone in (key, "<img>", "9" * 400):
+        late = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
+        late.query_params["link"] = gone
+        late.run()
+        sound(late)
+        assert [error.value for error in late.error] == [
+            "This link is no longer on the server, which keeps links for 30 days."
+        ]
 
 
 @pytest.mark.parametrize(
