@@ -151,7 +151,7 @@ def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(
 def test_small_screens_have_all_of_the_bar_and_no_sideways_scroll(
     sample_app: str, visit: Visit, width: int
 ) -> None:
-    page = visit(sample_app, width=width)
+    page = visit(f"{sample_app}/cluster", width=width)
     idle(page)
     bar = page.locator(".st-key-bar")
     chips = bar.locator(".st-key-chips button")

@@ -181,7 +181,7 @@ def test_a_slide_is_three_clicks_away_and_stays_inside_its_margins(
     assert "Trainyard" in texts
     assert min(left for _, left, *_ in written) >= 72
     assert max(left + width for _, left, _, width, _ in written) <= 1920 - 72 + 1
-    assert max(y for _, _, y, *_ in written) <= 1080 - 24
+    assert max(y for _, _, y, *_ in written) <= 1080 - 22
     assert min(size for *_, size in written) >= 28
     with page.expect_download() as pdf:
         page.get_by_role("button", name="Slide (PDF)").click()

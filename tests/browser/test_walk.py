@@ -62,9 +62,7 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         job, link = _first_waiting(page)
         shared = _shared(page)
         assert len(shared) <= 300
-        followed = visit(shared)
-        expect(followed).to_have_url(re.compile("[?&]t0="))
-        followed.close()
+        expect(visit(shared)).to_have_url(re.compile("[?&]t0="))
         _another_policy(page, headline)
         with page.expect_download() as waiting:
             bar.get_by_role("button", name="Share").click()
@@ -166,10 +164,10 @@ def test_every_page_is_light_and_the_first_that_a_browser_opens(
             else:
                 page.goto(address)
             # Not the raw list of files that Streamlit shows when a page is run without app.py.
-            expect(page.get_by_role("link", name="Policies", exact=True)).to_be_visible()
-            expect(page.get_by_role("link", name=PAGES[name], exact=True)).to_have_attribute(
-                "aria-current", "page"
-            )
+            pages = page.locator(".st-key-navigation")
+            expect(pages.get_by_role("link", name="Policies", exact=True)).to_be_visible()
+            link = pages.get_by_role("link", name=PAGES[name], exact=True)
+            expect(link).to_have_attribute("aria-current", "page")
             status = page.locator(".st-key-bar").get_by_text("Up to date")
             expect(status).to_have_count(int(name not in WITHOUT_BAR))
             idle(page)

@@ -171,7 +171,7 @@ def tiny() -> Study:
 
 def drop(app: AppTest, name: str, data: bytes) -> AppTest:
     """Drop a file on the field of Start or Trace."""
-    (field,) = app.file_uploader
+    field = next(one for one in app.file_uploader if str(one.key).startswith("trace_file/"))
     return field.set_value([(name, data, "application/octet-stream")]).run()
 
 

@@ -55,13 +55,13 @@ def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: Fa
     assert f"**{lesson(2).question}**" in [item.value for item in app.markdown]
     assert app.button(key="run_lesson").disabled
     assert not app.get("plotly_chart")
-    assert "measured" not in texts(app)
+    assert "**measured**" not in texts(app)
     expect(app, 2, 0)
-    assert "measured" not in texts(app)
+    assert "**measured**" not in texts(app)
     press(app, "run_lesson")
     told = texts(app)
-    assert "None, or next to none · your answer" in told
-    assert "Some, but fewer than one in five · measured" in told
+    assert "None, or next to none: all jobs gain · your answer" in told
+    assert "Some, but fewer than one in five · **measured**" in told
     assert len(app.get("plotly_chart")) == 2
     assert app.query_params["said"] in ("0", ["0"])
 
@@ -69,7 +69,7 @@ def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: Fa
 def test_an_answer_that_is_right_is_said_to_be_so_and_cannot_be_changed(pool: FakePool) -> None:
     run_here(pool, 2)
     app = press(expect(at(lesson="2"), 2, 1), "run_lesson")
-    assert "Some, but fewer than one in five · measured · your answer" in texts(app)
+    assert "Some, but fewer than one in five · **measured** · your answer" in texts(app)
     runs = sum(len(study.scenarios()) for study in lesson(2).studies(AS_IT_IS))
     elsewhere = app.switch_page("pages/policies.py").run()
     assert f"Not compared yet, {runs} other runs" in texts(elsewhere)
@@ -83,7 +83,7 @@ def test_reload_finds_answer_run_and_change_again(pool: FakePool) -> None:
     run_here(pool, 2, Setup(option=1))
     app = at(tab="lessons", lesson="2", said="1", option="1")
     told = texts(app)
-    assert "measured · your answer" in told
+    assert "**measured** · your answer" in told
     assert "**Within a factor of about 3:**" in told
     # Groups of the first and of the changed run beside each other, all curves in one figure.
     assert len(app.get("plotly_chart")) == 3
@@ -101,7 +101,7 @@ def test_change_one_thing_runs_it_and_keeps_the_first_result(pool: FakePool) -> 
     press(app, "run_change")
     assert [job.scenario.estimator.values for job in pool.jobs[before:]] == [{"sigma": 2.3}] * 2
     assert app.query_params["option"] in ("2", ["2"])
-    assert "measured · your answer" in texts(app)
+    assert "**measured** · your answer" in texts(app)
     run_here(pool, 2, Setup(option=2))
     app.run()
     assert "**Within a factor of about 10:**" in texts(app)

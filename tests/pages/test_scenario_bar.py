@@ -235,7 +235,7 @@ def test_a_shared_link_is_short_and_opens_the_same_view(
     app.session_state[state._SESSION].window = (60.0, 600.0)
     app.session_state["share"] = True
     app.run()
-    (html,) = [item.proto.body for item in app.get("html") if "ty-link" in item.proto.body]
+    (html,) = [item.proto.body for item in app.get("html") if 'class="ty-link"' in item.proto.body]
     link = html.partition('value="')[2].partition('"')[0]
     assert len(link) <= state.MAX_LINK
     key = link.partition("?link=")[2]
