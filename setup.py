@@ -7,7 +7,12 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-FILES = ("app.py", ".streamlit/config.toml", *map(str, sorted(Path("pages").glob("*.py"))))
+FILES = (
+    "app.py",
+    ".streamlit/config.toml",
+    *map(str, sorted(Path("pages").glob("*.py"))),
+    *map(str, sorted(path for path in Path("docs").rglob("*") if path.suffix in (".md", ".png"))),
+)
 
 
 class WithApp(build_py):

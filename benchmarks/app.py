@@ -33,7 +33,7 @@ def main(_arguments: list[str]) -> Iterator[str]:
             healthy_s = perf_counter() - began
             page = browser.new_page(viewport={"width": 1440, "height": 1000})
             page.goto(address)
-            expect(page.get_by_role("button", name="Open the sample")).to_be_visible()
+            expect(page.get_by_role("button", name="Run the sample")).to_be_visible()
             print_figures(
                 **{
                     "server healthy": round(healthy_s, 2),

@@ -60,8 +60,8 @@ def open_start(browser: Browser, address: str) -> Page:
 
 
 def run_sample(page: Page) -> None:
-    """Open the sample from Start."""
-    page.get_by_role("button", name="Open the sample").click()
+    """Run the sample from Start."""
+    page.get_by_role("button", name="Run the sample").click()
     page.get_by_text("Up to date").wait_for()
     wait_until_drawn(page)
 
@@ -152,11 +152,11 @@ def wait_for_runs(page: Page) -> None:
 
 def wait_for_result(page: Page) -> None:
     """Wait on Start until the server has prepared the result of the sample."""
-    page.get_by_role("button", name="Open the sample").wait_for()
+    page.get_by_role("button", name="Run the sample").wait_for()
     wait_until_drawn(page)
     while not page.locator(".js-plotly-plot").count():
         page.reload()
-        page.get_by_role("button", name="Open the sample").wait_for()
+        page.get_by_role("button", name="Run the sample").wait_for()
         wait_until_drawn(page)
 
 

@@ -55,7 +55,7 @@ FLOORS = {
     "allocators/heterogeneous": ({"timeshare"}, {"gavel", "hadar"}),
     "trainyard/labs": ({"replays", "lessons", "backtests"},),
     "trainyard": (
-        {"formatting"},
+        {"formatting", "documentation"},
         {"study"},
         {"store"},
         {"traces"},

@@ -4,9 +4,9 @@
   window.trainyardFrame = true;
 
   // Streamlit pushes an entry whenever parameters of the address change; Back is to lead to the page before, with one press.
-  const push = history.pushState.bind(history);
+  const push = history.pushState.bind(history), page = ({ pathname, searchParams }) => pathname + searchParams.get("doc");
   history.pushState = (state, title, url) =>
-    new URL(url, location.href).pathname === location.pathname ? history.replaceState(state, title, url) : push(state, title, url);
+    page(new URL(url, location.href)) === page(new URL(location.href)) ? history.replaceState(state, title, url) : push(state, title, url);
 
   // Copy the link of the scenario, or the details of a fault.
   document.addEventListener("click", async (event) => {
@@ -105,7 +105,7 @@
   // is measured and drawn alike, and the names of lines that have none beside them. Plotly copies what it saves at once.
   const SAVE = ".modebar-btn[data-title^='Download plot']", LEGEND_PX = 36, SOURCE_PX = 24, family = "Arial, Helvetica, sans-serif";
   const named = (trace) => trace.legendgroup && (trace.yaxis ?? "y") === "y";
-  const complete = (chart) => {
+  const preparePicture = (chart) => {
     const { data, layout } = chart, options = chart._context.toImageButtonOptions, lines = data.filter(named);
     const page = getComputedStyle(document.querySelector("[data-testid=stApp]")), { height, _size: { l, b } } = chart._fullLayout;
     const font = { ...layout.font, family }, title = { ...layout.title, font: { ...layout.title?.font, family } };
@@ -124,39 +124,74 @@
     return { format: "png", scale: options.scale, width: chart._fullLayout.width, height: options.height };
   };
   const copyPicture = async (chart, button) => {
-    const picture = window.Plotly.toImage(chart, complete(chart)).then(async (url) => (await fetch(url)).blob());
+    const picture = window.Plotly.toImage(chart, preparePicture(chart)).then(async (url) => (await fetch(url)).blob());
     try {
       await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
       button.dataset.title = "Copied";
-    } catch { button.dataset.title = "This address allows no clipboard"; }
+    } catch { button.dataset.title = "The browser allowed no copy"; }
     setTimeout(() => { button.dataset.title = "Copy image"; }, 3000);
   };
   document.addEventListener("click", (event) => {
     const chart = event.target.closest?.(SAVE)?.closest(".js-plotly-plot");
-    if (chart) complete(chart);
+    if (chart) preparePicture(chart);
   }, true);
   // Plotly knows no button for this; it draws its own anew with the chart.
-  document.addEventListener("pointerover", (event) => {
+  const offerCopy = (event) => {
     const chart = event.target.closest?.(".js-plotly-plot"), save = chart?.querySelector(SAVE);
     if (!save || !window.Plotly || save.nextElementSibling?.matches(".ty-copy")) return;
     const button = save.cloneNode();
     button.append(Object.assign(document.createElement("span"), { className: "ty-icon", textContent: "content_copy" }));
     button.classList.add("ty-copy");
+    button.style.color = getComputedStyle(save.querySelector("path")).fill;
     button.dataset.title = button.ariaLabel = "Copy image";
     button.addEventListener("click", () => copyPicture(chart, button));
     save.after(button);
+  };
+  document.addEventListener("pointerover", offerCopy);
+  document.addEventListener("focusin", offerCopy);
+
+  // A link of the documentation is followed as its list of pages follows it, within this session.
+  document.addEventListener("click", (event) => {
+    const target = event.target.closest?.(".st-key-docs_text a[href*='docs?doc=']"), page = (link) => new URL(link.href).searchParams.get("doc");
+    const own = target && [...document.querySelectorAll(".st-key-docs_list a")].find((link) => page(link) === page(target));
+    if (!own || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    own.click();
   });
 
-  // In a narrow window the pages stand in a menu over the page, which Streamlit leaves open when one is chosen.
-  document.addEventListener("click", (event) => {
-    if (event.target.closest?.("[data-testid=stSidebarNavLink]")) setTimeout(() => document.querySelector("[data-testid=stSidebarCollapseButton] button")?.click());
-  });
+  // Streamlit shows the current page by color alone, and leads to the first one by an empty address.
+  const markPage = () => {
+    for (const link of document.querySelectorAll(".st-key-navigation a")) {
+      if (!link.getAttribute("href")) link.setAttribute("href", "./");
+      const current = new URL(link.href).pathname === location.pathname;
+      if (current === link.hasAttribute("aria-current")) continue;
+      link.toggleAttribute("aria-current", current);
+      if (current) link.setAttribute("aria-current", "page"), link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    }
+  };
+
+  // Lessons that were run in this browser, by number; without storage none is marked.
+  const LESSONS = "ty-lessons";
+  const markLessons = () => {
+    const lessons = [...document.querySelectorAll(".st-key-lesson_list [role=radiogroup] label")];
+    if (!lessons.length) return;
+    const run = document.querySelector(".ty-lesson-run")?.dataset.lesson, done = new Set();
+    try {
+      for (const one of JSON.parse(localStorage.getItem(LESSONS)) ?? []) done.add(String(one));
+      if (run && !done.has(run)) localStorage.setItem(LESSONS, JSON.stringify([...done.add(run)]));
+    } catch {}
+    lessons.forEach((lesson, at) => lesson.classList.toggle("ty-done", done.has(String(at))));
+    const line = document.querySelector(".ty-lessons-done"), text = `${document.querySelectorAll("label.ty-done").length} of ${lessons.length} lessons done`;
+    if (line && line.textContent !== text) line.textContent = text;
+  };
 
   // A lost connection is a line under the bar; what is shown stays readable, so Streamlit's dialog on it is closed.
   const DIALOG = /^\s*Connection (error|timed out)/;
   let lostAt = 0;
   const watch = () => {
     rove();
+    markPage();
+    markLessons();
     const app = document.querySelector("[data-testid=stApp]");
     // Menus and dialogs stand outside the app, and are to have its light or dark colours.
     if (app) document.documentElement.style.colorScheme = getComputedStyle(app).colorScheme;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from ui.ledger import component
 from ui.what_if import slider
 
 PAGES: Final = {
-    "start": "Start",
+    "start": "Trainyard",
     "trace": "Trace",
     "cluster": "Cluster",
     "policies": "Policies",
@@ -34,11 +35,13 @@ PAGES: Final = {
     "explore": "Explore",
     "plan": "Plan",
     "learn": "Learn",
+    "docs": "Docs",
 }
 """File name in pages/ -> title in the navigation, in the order of work."""
 _FIRST: Final = next(iter(PAGES))
 _HOME: Final = "home"
-_BAR_FIRST: Final = (*run_status.RESULTS, _FIRST)
+WITHOUT_BAR: Final = (_FIRST, "learn", "docs")
+"""Pages that do not show the scenario."""
 TARGET: Final = "page"
 """URL parameter: the page that app.py opens."""
 _FILES: Final = Path(__file__).parent
@@ -103,26 +106,26 @@ def run_app() -> None:
     state.write_url()
     name = current_page.url_path or _FIRST
     session.page, session.page_changed = name, session.page != name
-    bar, below = st.container(key="bar_place"), st.container(key="bar_lines", gap="xsmall")
-    # Reserves the height of the bar, so that the page does not move when it is drawn.
-    bar.html(scenario_bar.MENU)
+    has_bar = name not in WITHOUT_BAR
+    bar = st.container(key="bar_place") if has_bar else None
+    below = st.container(key="bar_lines", gap="xsmall")
     is_trace_gone = new_study.is_trace_missing(session.study, server.store())
     with below:
         st.html(_LOST)
         _draw_keys()
         _draw_messages(session)
-        if is_trace_gone and name != "trace":
+        if is_trace_gone and has_bar and name != "trace":
             empty_states.draw_trace_gone()
     # A page of results stays empty without jobs and results.
-    parts = [
-        _draw_nothing
-        if is_trace_gone and name in run_status.RESULTS and session.displayed_study is None
-        else current_page.run,
-        lambda: _draw_bar(name, bar, below),
-    ]
+    is_empty = is_trace_gone and name in run_status.RESULTS and session.displayed_study is None
+    parts = [] if is_empty else [current_page.run]
+    if bar is not None:
+        # Reserves the height of the bar, so that the page does not move when it is drawn.
+        bar.html(scenario_bar.MENU)
+        parts.append(partial(_draw_bar, name, bar, below))
     # The bar is drawn last, because forms of the page change the study. Pages without forms draw it
     # first, so that Run appears before their charts.
-    for part in reversed(parts) if name in _BAR_FIRST else parts:
+    for part in reversed(parts) if name in run_status.RESULTS else parts:
         error_boundary.run_guarded(part)
     state.write_url()
     if session.study.base.name != scenario_name:
@@ -152,7 +155,11 @@ def _draw_navigation(title: str) -> st.Page:
     start_alias = st.Page(
         _open_first_page, title=PAGES[_FIRST], url_path=_FIRST, visibility="hidden"
     )
-    return st.navigation([*pages, start_alias], position="top")
+    current_page = st.navigation([*pages, start_alias], position="hidden")
+    with st.container(key="navigation", horizontal=True, wrap=False, gap="xxsmall"):
+        for page in pages:
+            st.page_link(page)
+    return current_page
 
 
 def _open_first_page() -> None:
@@ -186,10 +193,6 @@ def run_page(name: str, body: Callable[[], None]) -> None:
     if not state.is_open():
         st.switch_page("app.py", query_params={**st.query_params.to_dict(), TARGET: name})
     body()
-
-
-def _draw_nothing() -> None:
-    """Draw an empty page."""
 
 
 def _draw_bar(name: str, bar: DeltaGenerator, below: DeltaGenerator) -> None:

@@ -1,4 +1,4 @@
-"""The list of runs on Start (search, name, compare, export, delete) and the file uploader."""
+"""The list of runs on Start: search, name, compare, export, delete."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from sim.metrics.registry import COLUMNS
 from trainyard.formatting import relative_date
 from trainyard.library import archive, library
 from trainyard.library.library import Item, ItemComparison, Recipe
-from trainyard.runs.grace_period import release_memory
 from trainyard.study.branch_point import FromHere
 from trainyard.study.check import Check
 from trainyard.study.study import Study
-from trainyard.traces import bundle, intake, new_study
+from trainyard.traces import new_study
 from trainyard.views import charts
-from ui import browser_identity, server, state, stored_results, uploaded_files, words
+from ui import browser_identity, server, state, stored_results, words
 from ui.planning import backtest, mid_run_switch
 from ui.planning import capacity as plan
 
@@ -41,7 +40,6 @@ _SEARCH: Final = "runs/search"
 _CHOSEN: Final = "runs/chosen"
 _BESIDE: Final = "runs/beside"
 _MESSAGE: Final = "runs/said"
-_FILES: Final = "Open a scenario (JSON or ZIP) or exported runs (ZIP)"
 
 
 @contextmanager
@@ -419,73 +417,3 @@ def _change_markup(share: float) -> str:
     """Return a relative change as HTML, or "" if it is too small to show."""
     text = words.change(share)
     return f'<span class="diff">{text}</span>' if text else ""
-
-
-def draw_file_uploader() -> None:
-    """Draw the uploader for scenarios and exported runs; open or import a new file."""
-    session = state.session()
-    file = st.file_uploader(
-        _FILES, ["json", "zip"], key="scenario_file", max_upload_size=intake.UPLOAD_MB
-    )
-    if file is None or st.session_state.get("taken_scenario") == file.file_id:
-        return
-    st.session_state["taken_scenario"], data = (
-        file.file_id,
-        uploaded_files.take_bytes(file, "scenario_file"),
-    )
-    try:
-        if archive.is_archive(data):
-            _import_runs(data, file.name)
-        else:
-            _open_scenario(session, data, file.name)
-    finally:
-        size = len(data)
-        del data
-        release_memory(size)
-
-
-def _open_scenario(session: state.Session, data: bytes, name: str) -> None:
-    """Replace the scenario by an uploaded file's and rerun, or draw why it is unreadable."""
-    try:
-        opened = bundle.open_scenario_file(
-            data, name, session.study, server.store(), [browser_identity.owner()]
-        )
-    except TrainyardError as error:
-        st.error(words.plain(str(error)), icon=":material/error:")
-        st.caption("The earlier scenario stays open.")
-        return
-    has_results, is_trace_gone = (
-        session.open(opened.study),
-        new_study.is_trace_missing(opened.study, server.store()),
-    )
-    away_note = (
-        f"Its trace is the file {opened.missing_trace}: load it on Trace. Until then the current"
-        " trace stays. "
-        if opened.missing_trace
-        else ""
-    )
-    jobs_note = f" with {words.plural(opened.jobs, 'job')}" if opened.jobs else ""
-    next_step = (
-        "Its jobs are still missing."
-        if is_trace_gone
-        else ("Its results are on Compare." if has_results else "Press Run to see its results.")
-    )
-    # The bar at the top is already drawn with the earlier scenario.
-    session.news = f"{name} is open{jobs_note}. {away_note}{next_step}"
-    st.rerun()
-
-
-def _import_runs(data: bytes, name: str) -> None:
-    """Add the entries of an exported archive to the list, or draw why it cannot be read."""
-    try:
-        imported = archive.import_archive(
-            server.store(), browser_identity.owner(), data, name, results=False
-        )
-    except TrainyardError as error:
-        st.error(words.plain(str(error)), icon=":material/error:")
-        return
-    entries = "1 entry is" if len(imported.ids) == 1 else f"{len(imported.ids):,} entries are"
-    st.success(
-        f"{entries} imported from {words.plain(name)} to Your runs. {imported.summary}".rstrip(),
-        icon=":material/check:",
-    )

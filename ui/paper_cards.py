@@ -29,7 +29,7 @@ def draw() -> Study | None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.subheader("Schedulers from the papers", anchor=False, width="content")
             st.caption(
-                "Ratios over several seeds. One click compares one seed, on jobs where each acts.",
+                "Figures over several seeds. One click compares one seed, on jobs where each acts.",
                 width="content",
             )
         grid = st.grid(6, min_column_width=_MIN_PX, gap="small")

@@ -1,7 +1,9 @@
-"""Presentation mode of Compare: large type, arrow keys for policies and saved comparisons."""
+"""Presentation mode of Compare and of lessons: large type, arrow keys."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +25,6 @@ _MOUNT: Final = st.components.v2.component(
     js=(_HERE / "presenting.js").read_text(encoding="utf-8"),
     isolate_styles=False,
 )
-_STEPS: Final = {
-    "next_policy": 1,
-    "previous_policy": -1,
-    "next_saved": 1,
-    "previous_saved": -1,
-}
 
 
 def draw_button(menu: str) -> None:
@@ -59,26 +55,41 @@ def open_if_requested() -> None:
 
 
 def draw(compared: ComparedRuns) -> None:
-    """Draw style, key bindings, a hint on keys, and the button that ends the presentation."""
+    """Draw the presentation of Compare."""
+    draw_frame("← → policy · ↑ ↓ saved comparison", partial(_on_arrow, compared))
+
+
+def draw_frame(hint: str, on_arrow: Callable[[str], None]) -> None:
+    """Draw style, key bindings, a hint on keys, and the button that ends the presentation.
+
+    `on_arrow` handles "left", "right", "up" and "down".
+    """
     st.html(_HERE / "presenting.css")
     large = {"large": figure.has_large_type()}
-    _MOUNT(key=_KEY, data=large, on_step_change=lambda: _on_step(compared))
+    _MOUNT(key=_KEY, data=large, on_step_change=lambda: _on_step(on_arrow))
     with st.container(key="presenting_keys", horizontal=True, vertical_alignment="center"):
-        st.markdown("← → policy · ↑ ↓ saved comparison")
+        st.markdown(hint)
         st.button("Leave (Esc)", key="presenting_leave", on_click=_on_leave, type="tertiary")
 
 
-def _on_step(compared: ComparedRuns) -> None:
-    """Handle a key: another policy, another saved comparison, type size, or leave."""
+def _on_step(on_arrow: Callable[[str], None]) -> None:
+    """Handle a key: an arrow, type size, or leave."""
     step = st.session_state[_KEY].step
     if step == "leave":
         _on_leave()
     elif step in ("large_type", "small_type"):
         st.session_state[figure.LARGE_TYPE] = step == "large_type"
-    elif step in ("next_policy", "previous_policy"):
-        _highlight_next(compared, _STEPS[step])
-    elif step in _STEPS:
-        _open_saved(_STEPS[step])
+    elif step:
+        on_arrow(step)
+
+
+def _on_arrow(compared: ComparedRuns, arrow: str) -> None:
+    """Highlight another policy, or open another saved comparison."""
+    step = 1 if arrow in ("right", "down") else -1
+    if arrow in ("left", "right"):
+        _highlight_next(compared, step)
+    else:
+        _open_saved(step)
 
 
 def _on_leave() -> None:

@@ -1,7 +1,6 @@
 // Keys of the presentation mode, and type as large as the window allows.
 const KEYS = {
-  ArrowRight: "next_policy", ArrowLeft: "previous_policy",
-  ArrowDown: "next_saved", PageDown: "next_saved", ArrowUp: "previous_saved", PageUp: "previous_saved",
+  ArrowRight: "right", ArrowLeft: "left", ArrowDown: "down", PageDown: "down", ArrowUp: "up", PageUp: "up",
   Escape: "leave",
 };
 const WIDTH = 1240, HEIGHT = 800; // of what is shown, in its own pixels
@@ -15,7 +14,8 @@ export default function ({ data, setTriggerValue }) {
   };
   const press = (event) => {
     const step = KEYS[event.key];
-    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    // The answers of a lesson have arrows of their own.
+    if (!step || event.target.closest?.("[role=radiogroup]") || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     setTriggerValue("step", step);

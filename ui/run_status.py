@@ -134,12 +134,10 @@ def _draw_run(session: state.Session, page: str, status: Status) -> None:
 
     It is primary unless the page has a primary button, and disabled if the scenario cannot run.
     """
-    # One button is primary: on Start the sample until the user has a scenario, on Learn and Plan
-    # their own, on Compare and Explore without results the one in the page.
-    page_has_primary = (
-        page in ("learn", "plan")
-        or (page == "start" and session.on_sample)
-        or (page in RESULTS and not session.unrun_changes and not _has_complete_policy(session))
+    # One button is primary: on Plan its own, on Compare and Explore without results the one in the
+    # page.
+    page_has_primary = page == "plan" or (
+        page in RESULTS and not session.unrun_changes and not _has_complete_policy(session)
     )
     is_blocked = profiles.blocking_coverage(
         session.study

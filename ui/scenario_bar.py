@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from ui import error_boundary, presentation, run_status, server, state, stored_r
 from ui.choosing import profiles
 from ui.comparing import exports, slide
 
-_OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+_OWN_HOST: Final = re.compile(r"localhost|127\..*|::1|0\.0\.0\.0")
 """Addresses that other computers do not reach."""
 MENU: Final = '<details class="ty-menu"><summary>Scenario</summary></details>'
 """Opens the chips in narrow windows; see the style sheet."""
@@ -137,7 +138,7 @@ def _draw_share_menu(session: state.Session) -> None:
         if box.open:
             exported = _exported_results(session)
             if exported is not None and session.page == "compare":
-                slide.draw(exported)
+                slide.draw_buttons(exported)
             _draw_share_link(session)
             _draw_scenario_file(session.study)
             _draw_result_files(exported)
@@ -163,14 +164,14 @@ def _draw_share_link(session: state.Session) -> None:
         '<div class="ty-link"><button type="button">Copy link</button>'
         f'<input readonly aria-label="Link" value="{html.escape(link)}"></div>'
     )
-    if urlsplit(link).hostname in _OWN_HOSTS:
+    if _OWN_HOST.fullmatch(urlsplit(link).hostname or ""):
         st.caption("The link opens on this computer only. For others, send the scenario file.")
     days = f"{server.store().keep_days:g} days"
     st.caption(
-        f"The uploaded jobs are not in the link; this server keeps them for {days}. The scenario"
-        " file contains them."
+        f"This server keeps link, results and uploaded jobs for {days}. The scenario file contains"
+        " the jobs."
         if session.study.base.trace.source.startswith("store:")
-        else f"The link holds the whole scenario; its results are kept for {days}."
+        else f"This server keeps link and results for {days}. The scenario file stays valid."
     )
 
 

@@ -39,6 +39,10 @@ TO: Final = "t1"
 """URL parameters: the zoom window of Compare and Explore, in seconds since the first submission."""
 CALENDAR: Final = "cal"
 """URL parameter: present while instants are written as dates."""
+LINK: Final = "link"
+"""URL parameter: key of the other parameters in the store, in place of them."""
+MAX_LINK: Final = 300
+"""Characters of a link; the parameters of a longer one are stored."""
 MOMENT_S: Final = 0.6
 """Longest wait for short runs after a click on Run, before the page is drawn."""
 SIZE_CLUSTER: Final = "plan_size_cluster"
@@ -235,11 +239,6 @@ class Session:
         return trace.source, trace.fmt, trace.read, trace.from_s, trace.to_s
 
     @property
-    def on_sample(self) -> bool:
-        """Whether the scenario is the sample of a new session."""
-        return self.study.matches(new_study.sample_study())
-
-    @property
     def live_jobs(self) -> list[Submission]:
         """Submitted runs that have not ended."""
         return [job for job in self.jobs.values() if not job.has_ended]
@@ -402,9 +401,11 @@ def open_session() -> Session:
     """
     stored_results.clear_lookups()
     if _SESSION not in st.session_state:
+        gone = _follow_link()
         st.session_state[_SESSION] = opened = _session_from_url(
             st.query_params.get(SCENARIO, ""), st.query_params.get(RESULT, "")
         )
+        opened.notice = gone or opened.notice
         ends = st.query_params.get(FROM, ""), st.query_params.get(TO, "")
         opened.window = _parse_window(*ends)
         opened.calendar = CALENDAR in st.query_params
@@ -420,6 +421,27 @@ def open_session() -> Session:
     server.prepare_sample()
     server.delete_expired()
     return session()
+
+
+def _follow_link() -> str:
+    """Replace the key of a short link in the URL by the stored parameters.
+
+    Return why that is not possible, or "".
+    """
+    others = st.query_params.to_dict()
+    if LINK not in others:
+        return ""
+    try:
+        parameters = server.store().link_parameters(others.pop(LINK))
+    except TrainyardError:  # no key of any link
+        parameters = None
+    st.query_params.from_dict(others | dict(parameters or {}))
+    days = f"{server.store().keep_days:g} days"
+    return (
+        f"This link is no longer on the server, which keeps links for {days}."
+        if parameters is None
+        else ""
+    )
 
 
 def url_parameters() -> dict[str, str]:
@@ -446,13 +468,23 @@ def url_parameters() -> dict[str, str]:
 
 
 def link() -> str:
-    """Return the URL of this view to share, without this browser's own parameters."""
+    """Return the URL of this view to share, without this browser's own parameters.
+
+    Parameters that make it longer than `MAX_LINK` are stored, and the URL has their key.
+    """
     parameters = {
         name: text
         for name, text in _all_url_parameters().items()
         if name not in (GOING, url_params.SEAT)
     }
-    return f"{(st.context.url or '').partition('?')[0]}?{urlencode(parameters)}"
+    page_url = (st.context.url or "").partition("?")[0]
+    url = f"{page_url}?{urlencode(parameters)}"
+    if len(url) <= MAX_LINK:
+        return url
+    try:
+        return f"{page_url}?{urlencode({LINK: server.store().put_link(parameters)})}"
+    except TrainyardError:
+        return url  # it works without the store
 
 
 def _all_url_parameters() -> dict[str, str]:

@@ -15,7 +15,7 @@ SEAT: Final = "seat"
 links omit it.
 """
 PRESENT: Final = "present"
-"""URL parameter: present while Compare is presented; see `ui.presentation`."""
+"""URL parameter: present while Compare or a lesson is presented; see `ui.presentation`."""
 TAB: Final = "tab"
 """URL parameter: the open tab of a page."""
 PAST: Final = "past"
@@ -58,7 +58,7 @@ def set_titles(name: str, titles: Iterable[str]) -> None:
 
 
 def is_presenting() -> bool:
-    """Return True if Compare is in presentation mode."""
+    """Return True if Compare or a lesson is in presentation mode."""
     return get(PRESENT) == "1"
 
 

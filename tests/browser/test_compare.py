@@ -469,7 +469,7 @@ def test_the_picture_of_a_chart_is_copied(sample_app: str, visit: Visit) -> None
     assert size == pytest.approx([2 * shown[0], 2 * (shown[1] + 24)], abs=2)
     page.evaluate("() => { navigator.clipboard.write = () => Promise.reject(); }")
     button.click(force=True)
-    expect(button).to_have_attribute("data-title", "This address allows no clipboard")
+    expect(button).to_have_attribute("data-title", "The browser allowed no copy")
 
 
 @pytest.mark.parametrize("width", [800, 390])

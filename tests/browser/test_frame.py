@@ -18,7 +18,7 @@ from tests.browser.server import serving
 from tests.browser.waiting import idle
 from trainyard.traces import new_study
 from ui.headers import HEADERS
-from ui.layout import PAGES
+from ui.layout import PAGES, WITHOUT_BAR
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[..., Page]
@@ -56,7 +56,7 @@ def test_every_answer_has_the_security_headers(sample_app: str, path: str) -> No
     }
 
 
-def test_every_page_has_the_bar_no_sidebar_and_keeps_the_security_policy(
+def test_every_page_of_the_scenario_has_the_bar_and_all_keep_the_security_policy(
     sample_app: str, visit: Visit
 ) -> None:
     page = visit(sample_app)
@@ -65,25 +65,25 @@ def test_every_page_has_the_bar_no_sidebar_and_keeps_the_security_policy(
     for name in PAGES:
         page.emulate_media(color_scheme="light")
         page.goto(address(sample_app, name))
+        link = page.get_by_role("link", name=PAGES[name], exact=True)
+        expect(link).to_have_attribute("aria-current", "page")
         bar = page.locator(".st-key-bar_place")
-        expect(bar.get_by_role("button", name="Share")).to_be_visible()
+        expect(bar.get_by_role("button", name="Share")).to_have_count(int(name not in WITHOUT_BAR))
         for scheme, ground in GROUNDS:
             page.emulate_media(color_scheme=scheme)
             expect(page.get_by_test_id("stApp")).to_have_css("background-color", ground)
             idle(page)
-            box = bar.bounding_box()
-            assert box is not None
-            assert (box["y"], box["height"]) == (56, 40), name
-            assert page.get_by_test_id("stSidebar").locator("button:visible").count() == 0, name
+            places = [(box["y"], box["height"]) for one in bar.all() if (box := one.bounding_box())]
+            assert places == [(56, 40)] * (name not in WITHOUT_BAR), name
             primary = page.locator("[data-testid=stBaseButton-primary]:visible")
             assert primary.count() <= 1, name
     assert [text for text in told if "Content Security Policy" in text] == []
 
 
 def test_the_keyboard_reaches_everything_in_four_stops(sample_app: str, visit: Visit) -> None:
-    page = visit(sample_app)
+    page = visit(f"{sample_app}/cluster")
     idle(page)
-    page.get_by_role("link", name="Learn", exact=True).focus()
+    page.get_by_role("link", name="Docs", exact=True).focus()
     reached = []
     for _ in range(MAX_STOPS + 1):
         page.keyboard.press("Tab")
@@ -106,7 +106,7 @@ def test_the_keyboard_reaches_everything_in_four_stops(sample_app: str, visit: V
 
 
 def test_a_menu_opened_by_a_key_hands_over_the_focus(sample_app: str, visit: Visit) -> None:
-    page = visit(sample_app)
+    page = visit(f"{sample_app}/cluster")
     idle(page)
     chip = page.locator(".st-key-chip_runs button")
     chip.focus()
@@ -151,7 +151,7 @@ def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(
 def test_small_screens_have_all_of_the_bar_and_no_sideways_scroll(
     sample_app: str, visit: Visit, width: int
 ) -> None:
-    page = visit(sample_app, width=width)
+    page = visit(f"{sample_app}/cluster", width=width)
     idle(page)
     bar = page.locator(".st-key-bar")
     chips = bar.locator(".st-key-chips button")

@@ -133,10 +133,7 @@ def test_back_leads_to_the_page_before(sample_app: str, visit: Visit) -> None:
     page.locator(".st-key-bar").get_by_role("button", name="Run", exact=True).click()
     expect(page.get_by_text("Up to date")).to_be_visible()
     expect(page.locator(".js-plotly-plot")).to_have_count(FIGURES)
-    for title in (
-        *reversed(titles.values()),
-        "What would another scheduler have done?",
-    ):
+    for title in (*reversed(titles.values()), "Trainyard"):
         page.go_back()
         expect(page.locator("h1").first).to_have_text(title)
 

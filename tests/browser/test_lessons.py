@@ -23,7 +23,7 @@ def answer(page: Page, text: str) -> None:
     expect(main.get_by_role("button", name="Run the lesson")).to_be_disabled()
     main.get_by_text(text).click()
     main.get_by_role("button", name="Run the lesson").click()
-    expect(main.get_by_text("You expected")).to_be_visible()
+    expect(main.get_by_text("your answer")).to_be_visible()
 
 
 def _runs_of_the_lesson(store: Path) -> int:
@@ -54,7 +54,7 @@ def test_a_class_link_on_a_fresh_server_and_one_run_for_two_students(
         assert _runs_of_the_lesson(store) == 2
         assert second.evaluate("document.documentElement.scrollWidth <= innerWidth")
         second.reload()
-        expect(second.get_by_text("You expected")).to_be_visible()
+        expect(second.get_by_text("your answer")).to_be_visible()
         expect(second.get_by_text("2 of 40 have run this.")).to_be_visible()
 
 
@@ -74,3 +74,26 @@ def test_change_one_thing_another_page_and_back(sample_app: str, visit: Visit) -
     expect(page).to_have_url(re.compile("tab=glossary"))
     page.reload()
     expect(page.get_by_text("The GPUs of one job, which it needs all at once.")).to_be_visible()
+
+
+def test_lessons_run_in_this_browser_are_ticked_and_a_lesson_is_presented_by_keys(
+    sample_app: str, visit: Visit
+) -> None:
+    page = visit(f"{sample_app}/learn?lesson=2&jobs=100")
+    done = page.locator(".ty-lessons-done")
+    expect(done).to_have_text("0 of 12 lessons done")
+    answer(page, "Some, but fewer")
+    expect(done).to_have_text("1 of 12 lessons done")
+    ticked = page.locator(".st-key-lesson_list label.ty-done")
+    expect(ticked).to_have_text(["2 · Shortest first: who pays?"])
+    page.goto(f"{sample_app}/learn?lesson=3")
+    expect(done).to_have_text("1 of 12 lessons done")
+    page.get_by_role("button", name="Present").click()
+    title = page.locator("h1").first
+    expect(title).to_have_text("Gangs and fragmentation")
+    expect(page.locator(".st-key-lesson_list")).to_be_hidden()
+    expect(page.locator(".st-key-navigation")).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    expect(title).to_have_text("Mixed GPUs")
+    page.keyboard.press("Escape")
+    expect(page.locator(".st-key-navigation")).to_be_visible()

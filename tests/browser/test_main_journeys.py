@@ -24,9 +24,9 @@ Visit = Callable[..., Page]
 
 
 def compare_sample(app: str, visit: Visit) -> Page:
-    """Open the sample from Start and return its comparison, drawn to the end."""
+    """Run the sample from Start and return its comparison, drawn to the end."""
     page = visit(app)
-    page.get_by_role("button", name="Open the sample").first.click()
+    page.get_by_role("button", name="Run the sample").first.click()
     page.wait_for_url("**/compare**")
     wait_for_results(page)
     return page
@@ -153,7 +153,7 @@ def test_predict_and_run_a_lesson(app: str, visit: Visit) -> None:
     expect(run).to_be_disabled()
     main.get_by_text("Some, but fewer").click()
     run.click()
-    expect(main.get_by_text("You expected")).to_be_visible()
+    expect(main.get_by_text("your answer")).to_be_visible()
     expect(main.locator(".js-plotly-plot").first).to_be_visible()
 
 

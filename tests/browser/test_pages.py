@@ -38,8 +38,7 @@ def test_every_page_fits_its_window_and_has_one_blue_button(sample_app: str, vis
             idle(page)
             page.wait_for_function(FITS)
             assert misplaced(page) == [], (name, width)
-            if width > 480:  # where Streamlit folds its navigation into one
-                assert page.get_by_test_id("stSidebar").count() == 0, (name, width)
+            assert page.get_by_test_id("stSidebar").count() == 0, (name, width)
             primary = page.locator("[data-testid=stBaseButton-primary]:visible")
             assert primary.count() <= 1, (name, width)
             assert not OLD.findall(page.inner_text("body")), (name, width)

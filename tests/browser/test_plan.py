@@ -78,7 +78,7 @@ def test_a_rack_is_lost_on_the_fourth_day_and_the_library_brings_it_back(
     sample_app: str, visit: Visit
 ) -> None:
     page = visit(sample_app)
-    page.get_by_role("button", name="Open the sample").click()
+    page.get_by_role("button", name="Run the sample").click()
     expect(page).to_have_url(re.compile("/compare"))
     expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
     page.get_by_role("link", name="Plan", exact=True).click()
@@ -103,7 +103,7 @@ def test_a_rack_is_lost_on_the_fourth_day_and_the_library_brings_it_back(
     expect(finding).to_have_text(told)
     page.set_viewport_size({"width": 800, "height": 1000})
     wide(page)
-    page.get_by_role("link", name="Start", exact=True).click()
+    page.get_by_role("link", name="Trainyard", exact=True).click()
     page.get_by_role("button", name=re.compile("from day 4, 00:00 on without a100-1")).click()
     expect(finding).to_have_text(told)
     expect(page).to_have_url(re.compile("tab=from-here"))

@@ -158,7 +158,9 @@ WRITTEN = """() => {
 def test_a_slide_is_three_clicks_away_and_stays_inside_its_margins(
     sample_app: str, visit: Visit, tmp_path: Path, scheme: Scheme
 ) -> None:
-    study = new_study.sample_study()
+    sample = new_study.sample_study()
+    # A name without spaces, longer than a line.
+    study = replace(sample, names=("", "", "W" * 60, ""))
     page = visit(f"{sample_app}/compare?s={study.pack()}&r=1", color_scheme=scheme)
     drawn(page)
     page.evaluate(WRITTEN)
@@ -169,13 +171,17 @@ def test_a_slide_is_three_clicks_away_and_stays_inside_its_margins(
         assert (image.format, image.size) == ("PNG", (1920, 1080))
         lightest, darkest = image.convert("L").getextrema()[::-1]
         assert lightest - darkest > 200
+        for chart in ((72, 432, 1096, 982), (1120, 432, 1848, 982)):
+            part = image.convert("L").crop(chart).getextrema()
+            assert part[1] - part[0] > 100, chart
     written = page.evaluate("window.written")
     texts = " ".join(text for text, *_ in written)
-    assert "SRTF" in texts
+    assert "WWW" in texts
+    assert "Assumed: A stopped or resized job takes 60 s" in texts
     assert "Trainyard" in texts
     assert min(left for _, left, *_ in written) >= 72
     assert max(left + width for _, left, _, width, _ in written) <= 1920 - 72 + 1
-    assert max(y for _, _, y, *_ in written) <= 1080 - 24
+    assert max(y for _, _, y, *_ in written) <= 1080 - 22
     assert min(size for *_, size in written) >= 28
     with page.expect_download() as pdf:
         page.get_by_role("button", name="Slide (PDF)").click()

@@ -11,8 +11,8 @@ _IDLE = (
 
 
 def ready(page: Page) -> None:
-    """Wait until the frame of the page is there: the last part of its bar."""
-    page.locator(".st-key-share button").wait_for(state="attached")
+    """Wait until the frame of the page is there, with its name marked in the navigation."""
+    page.locator(".st-key-navigation a[aria-current=page]").wait_for(state="attached")
 
 
 def idle(page: Page) -> None:

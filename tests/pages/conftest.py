@@ -169,6 +169,12 @@ def tiny() -> Study:
     return new_study.sample_study("tiny")
 
 
+def drop(app: AppTest, name: str, data: bytes) -> AppTest:
+    """Drop a file on the field of Start or Trace."""
+    field = next(one for one in app.file_uploader if str(one.key).startswith("trace_file/"))
+    return field.set_value([(name, data, "application/octet-stream")]).run()
+
+
 def sound(app: AppTest) -> None:
     """No exception, and no panel for a fault of ours."""
     assert not app.exception

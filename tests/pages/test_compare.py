@@ -485,12 +485,17 @@ def test_who_insists_on_comparing_sees_what_still_means_something(
     study = new_study.with_policies(week, (Spec("fifo"), Spec("srtf"), Spec("greedy_elastic")))
     finish(pool, study, [0, 1])
     app = visit("compare", study)
+    app.session_state["share"] = True
+    app.run()
+    # No charts on the page, so none on a slide.
+    assert component(app, "slide") is None
     assert "Greedy elastic: Jobs run at one size only" in texts(app)
     assert "Assumed: A stopped or resized job takes 60 s" in texts(app)
     app.button(key="way/compare_anyway").click().run()
     app.run()  # the line stays
     sound(app)
     assert "Compared despite overload" in texts(app)
+    assert component(app, "slide") is not None
     assert [one["title"] for one in component(app, "ledger")["columns"]] == [
         METRICS["makespan_s"].title,
         METRICS["utilisation"].title,

@@ -20,7 +20,7 @@ from trainyard.runs.estimate import Costs
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from ui import state, stored_results
-from ui.layout import PAGES
+from ui.layout import PAGES, WITHOUT_BAR
 from ui.run_status import RESULTS
 
 GONE = TraceSpec("store:" + "0" * 32)
@@ -143,7 +143,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
     visit: Open, tiny: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SETTING, "kernel")
-    assert " runs: about " not in texts(visit("start", tiny))
+    assert " runs: about " not in texts(visit("policies", tiny))
     days = [at * 86_400.0 for at in range(20)]
     frame = pd.DataFrame(
         {
@@ -161,7 +161,7 @@ def test_too_big_is_said_before_the_run_and_something_smaller_is_offered(
         tiny,
         base=replace(tiny.base, trace=TraceSpec(f"store:{pool.store.put_trace(Trace.of(frame))}")),
     )
-    app = visit("start", month)
+    app = visit("policies", month)
     # 20 jobs under three policies at 30 s each on two processes.
     assert "20 jobs in 4 runs: about 15 min, 0.3 GB (a rough estimate" in texts(app)
     assert app.button(key="less/a random 10")
@@ -213,7 +213,7 @@ def test_a_stored_result_says_so_and_can_be_run_again(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
     finish(pool, tiny)
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     assert "Up to date" in texts(app)
     assert "Stored result, computed" in texts(app)
     app.button(key="run_again").click().run()
@@ -233,7 +233,7 @@ def test_the_window_of_the_address_stays_while_a_scenario_is_run(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
     finish(pool, tiny)
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     desk(app).window = (60.0, 600.0)
     app.run()
     shared: dict[str, Any] = dict(app.query_params)
@@ -241,12 +241,12 @@ def test_the_window_of_the_address_stays_while_a_scenario_is_run(
 
 
 def _empty(visit: Open, study: Study, pool: FakePool) -> AppTest:
-    return visit("start", study)
+    return visit("policies", study)
 
 
 def _stale(visit: Open, study: Study, pool: FakePool) -> AppTest:
     finish(pool, study)
-    app = visit("start", study)
+    app = visit("policies", study)
     return chip(app.number_input, "seed").set_value(5).run()
 
 
@@ -282,7 +282,7 @@ class Slow(Costs):
 
 def _too_big(visit: Open, study: Study, pool: FakePool) -> AppTest:
     pool.costs = Slow()
-    return visit("start", study)
+    return visit("policies", study)
 
 
 def _result_gone(visit: Open, study: Study, pool: FakePool) -> AppTest:
@@ -296,10 +296,10 @@ def _result_gone(visit: Open, study: Study, pool: FakePool) -> AppTest:
 
 
 def _trace_gone(visit: Open, study: Study, pool: FakePool) -> AppTest:
-    return visit("start", replace(study, base=replace(study.base, trace=GONE)))
+    return visit("policies", replace(study, base=replace(study.base, trace=GONE)))
 
 
-ALL = tuple(PAGES)
+ALL = tuple(name for name in PAGES if name not in WITHOUT_BAR)
 STATES: dict[Callable[[Open, Study, FakePool], AppTest], tuple[str, str, tuple[str, ...]]] = {
     _empty: ("Not run yet", "No result yet", RESULTS),
     _stale: (
@@ -323,7 +323,7 @@ STATES: dict[Callable[[Open, Study, FakePool], AppTest], tuple[str, str, tuple[s
     ),
     _trace_gone: ("Not run yet", "The trace is not on this server", ALL),
 }
-"""How a scenario gets into a state -> what the bar says on every page, what some pages say
+"""How a scenario gets into a state -> what the bar says on its pages, what some pages say
 themselves, and which pages these are.
 """
 

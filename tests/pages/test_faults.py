@@ -8,7 +8,8 @@ import pytest
 
 from tests.pages.conftest import FakePool, Open, broken, chip, finish, sound
 from trainyard.study.study import Study
-from ui import layout, sample_chart, state
+from ui import layout, state
+from ui.choosing import policies
 from ui.what_if import slider
 
 
@@ -19,10 +20,10 @@ def fail(*arguments: Any, **named: Any) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "page"),
     [
-        (sample_chart, "draw", "start"),
-        (layout, "_draw_messages", "start"),
+        (policies, "draw", "policies"),
+        (layout, "_draw_messages", "policies"),
         (slider, "apply_rested", "compare"),
-        (state, "with_seed_and_repeats", "start"),
+        (state, "with_seed_and_repeats", "policies"),
     ],
     ids=["part", "frame", "fragment", "callback"],
 )

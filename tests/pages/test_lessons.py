@@ -55,24 +55,25 @@ def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: Fa
     assert f"**{lesson(2).question}**" in [item.value for item in app.markdown]
     assert app.button(key="run_lesson").disabled
     assert not app.get("plotly_chart")
-    told = texts(app)
-    assert "You expected" not in told
+    assert "**measured**" not in texts(app)
     expect(app, 2, 0)
-    assert "You expected" not in texts(app)
+    assert "**measured**" not in texts(app)
     press(app, "run_lesson")
-    assert "Here it is: Some, but fewer than one in five" in texts(app)
+    told = texts(app)
+    assert "None, or next to none: all jobs gain · your answer" in told
+    assert "Some, but fewer than one in five · **measured**" in told
     assert len(app.get("plotly_chart")) == 2
     assert app.query_params["said"] in ("0", ["0"])
 
 
 def test_an_answer_that_is_right_is_said_to_be_so_and_cannot_be_changed(pool: FakePool) -> None:
     run_here(pool, 2)
-    app = expect(at(lesson="2"), 2, 1)
-    assert "Not run yet" in texts(app)
-    app = press(app, "run_lesson")
+    app = press(expect(at(lesson="2"), 2, 1), "run_lesson")
+    assert "Some, but fewer than one in five · **measured** · your answer" in texts(app)
     runs = sum(len(study.scenarios()) for study in lesson(2).studies(AS_IT_IS))
-    assert f"Not compared yet, {runs} other runs" in texts(app)
-    assert "You expected: Some, but fewer than one in five. That is right." in texts(app)
+    elsewhere = app.switch_page("pages/policies.py").run()
+    assert f"Not compared yet, {runs} other runs" in texts(elsewhere)
+    app.switch_page("pages/learn.py").run()
     assert not [one for one in app.radio if str(one.key).startswith("said/")]
     assert "run_lesson" not in keys(app)
 
@@ -82,7 +83,7 @@ def test_reload_finds_answer_run_and_change_again(pool: FakePool) -> None:
     run_here(pool, 2, Setup(option=1))
     app = at(tab="lessons", lesson="2", said="1", option="1")
     told = texts(app)
-    assert "That is right." in told
+    assert "**measured** · your answer" in told
     assert "**Within a factor of about 3:**" in told
     # Groups of the first and of the changed run beside each other, all curves in one figure.
     assert len(app.get("plotly_chart")) == 3
@@ -94,13 +95,13 @@ def test_change_one_thing_runs_it_and_keeps_the_first_result(pool: FakePool) -> 
     app = press(expect(at(lesson="2"), 2, 1), "run_lesson")
     assert app.button(key="run_change").disabled
     before = len(pool.jobs)
-    choice = next(one for one in app.segmented_control if str(one.key).startswith("change/2/"))
+    choice = next(one for one in app.radio if str(one.key).startswith("change/2/"))
     choice.set_value("Within a factor of about 10").run()
     sound(app)
     press(app, "run_change")
     assert [job.scenario.estimator.values for job in pool.jobs[before:]] == [{"sigma": 2.3}] * 2
     assert app.query_params["option"] in ("2", ["2"])
-    assert "That is right." in texts(app)
+    assert "**measured** · your answer" in texts(app)
     run_here(pool, 2, Setup(option=2))
     app.run()
     assert "**Within a factor of about 10:**" in texts(app)
@@ -109,7 +110,7 @@ def test_change_one_thing_runs_it_and_keeps_the_first_result(pool: FakePool) -> 
 def test_running_says_how_far_and_cancel_leaves_a_way_back(pool: FakePool) -> None:
     app = press(expect(at(lesson="3"), 3, 0), "run_lesson")
     assert "0 of 2 runs" in str(app.get("progress")[0].proto)
-    assert "You expected" not in texts(app)
+    assert "your answer" not in texts(app)
     press(app, "cancel_lesson")
     assert [job.state for job in pool.jobs if "recurring" in job.scenario.trace.source] == [
         "cancelled"
@@ -117,7 +118,7 @@ def test_running_says_how_far_and_cancel_leaves_a_way_back(pool: FakePool) -> No
     assert "Cancelled before all runs had finished." in "".join(item.value for item in app.info)
     run_here(pool, 3)
     press(app, "again/-1")
-    assert "You expected" in texts(app)
+    assert "your answer" in texts(app)
 
 
 def test_a_run_that_failed_says_why(pool: FakePool) -> None:
@@ -228,7 +229,7 @@ def test_the_place_in_a_lesson_survives_another_page(pool: FakePool) -> None:
     press(app, "run_lesson")
     app.switch_page("pages/trace.py").run()
     app.switch_page("pages/learn.py").run()
-    assert "You expected: One in five, or more." in texts(app)
+    assert "One in five, or more · your answer" in texts(app)
     assert app.query_params["lesson"] in ("2", ["2"])
 
 
@@ -249,7 +250,18 @@ def test_lesson_0_explains_the_compare_page_on_the_sample(pool: FakePool) -> Non
         app.segmented_control(key="step/0").set_value(name).run()
         sound(app)
     assert len(app.get("plotly_chart")) == 1
-    assert [one.proto.type for one in app.button if one.key == "open_compare"] == ["primary"]
+    (blue,) = [one for one in app.button if one.proto.type == "primary"]
+    assert (blue.key, blue.label) == ("next_lesson", f"Next: {lesson(1).title}")
+
+
+def test_a_lesson_is_presented_until_that_is_left(pool: FakePool) -> None:
+    app = at(lesson="2", present="1")
+    assert "← → lesson" in texts(app)
+    press(app, "presenting_leave")
+    assert "← → lesson" not in texts(app)
+    assert "present" not in app.query_params
+    press(app, "present_lesson")
+    assert app.query_params["present"] in ("1", ["1"])
 
 
 def test_the_ledger_of_lesson_0_highlights_the_policy_that_its_sentence_speaks_of(
@@ -275,13 +287,12 @@ def test_another_seed_is_another_turn(pool: FakePool) -> None:
 
 def test_the_glossary_is_searched_and_the_search_stands_in_the_address(pool: FakePool) -> None:
     app = at(tab="glossary")
-    assert len(keys(app)) >= len(glossary.ENTRIES)
-    press(app, "more/Wait")
-    assert "`wait_mean_s`" in texts(app)
+    links = [link.proto.label for link in app.main.get("page_link")]
+    assert sum(label.startswith("Docs: ") for label in links) == len(glossary.ENTRIES)
     app.text_input(key="glossary_word").set_value("goodput").run()
     sound(app)
     assert app.query_params["word"] in ("goodput", ["goodput"])
-    assert [key for key in keys(app) if key.startswith("more/")] == ["more/Goodput"]
+    assert "Docs: Metrics" in [link.proto.label for link in app.main.get("page_link")]
     assert "No entry contains “\\<b\\>”." in [
         item.value for item in at(tab="glossary", word="<b>").info
     ]

@@ -63,7 +63,7 @@ def take_trace(app: AppTest, study: Study) -> None:
     """Give the session another trace, as an upload, a sample or Undo do, with all menus closed."""
     before, menus = app._tree.get_widget_states(), set(in_menus(app._tree))
     mine: state.Session = app.session_state[state._SESSION]
-    if mine.page in ("start", "trace"):
+    if mine.page == "trace":
         mine.edit(study)
     else:
         mine.replace(study)
@@ -102,7 +102,7 @@ def test_fields_of_closed_menus_bring_nothing_into_the_next_trace(
 ) -> None:
     order = walk(list(traces))
     assert set(permutations(traces, 2)) <= set(pairwise(order))
-    app = visit("start", traces[order[0]])
+    app = visit("policies", traces[order[0]])
     for name in order[1:]:
         take_trace(app, traces[name])
 
@@ -174,7 +174,7 @@ def test_a_window_of_the_address_after_the_runs_is_dropped(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
     finish(pool, tiny)
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     app.session_state[state._SESSION].window = (1e9, 2e9)
     app.switch_page("pages/compare.py").run()
     sound(app)

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from sim.errors import TrainyardError
 from sim.params import Spec
-from tests.pages.conftest import FakePool, Open, chip, finish, sound, study_of, texts
+from tests.pages.conftest import ROOT, FakePool, Open, chip, drop, finish, sound, study_of, texts
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, new_study
@@ -28,14 +28,14 @@ def labels(app: AppTest) -> list[str]:
 
 
 def test_repeats_are_part_of_the_scenario(visit: Open, tiny: Study) -> None:
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     chip(app.number_input, "repeats").set_value(3).run()
     sound(app)
     assert study_of(app) == replace(tiny, repeats=3)
 
 
 def test_undo_takes_one_change_back_after_another(visit: Open, tiny: Study) -> None:
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     assert not [button for button in app.button if button.key == "undo"]
     chip(app.number_input, "seed").set_value(5).run()
     chip(app.number_input, "repeats").set_value(3).run()
@@ -104,7 +104,7 @@ def test_no_more_repeats_can_be_asked_for_than_one_click_can_start(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
     pool.most_each = 5 * len(tiny.allocators)
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     assert next(box for box in app.number_input if box.label == "Repeats").max == 5
 
 
@@ -169,7 +169,7 @@ def test_what_is_cancelled_before_a_policy_was_complete_leaves_what_is_shown(
 
 def test_the_last_policy_stays_and_variants_too(visit: Open, tiny: Study) -> None:
     twice = replace(tiny, allocators=(*tiny.allocators, Spec.of("easy", order="priority")))
-    app = visit("start", twice)
+    app = visit("policies", twice)
     box = chip(app.button_group, "policies")
     box.set_value(["easy"]).run()
     assert [spec.name for spec in study_of(app).allocators] == ["easy", "easy"]
@@ -179,7 +179,7 @@ def test_the_last_policy_stays_and_variants_too(visit: Open, tiny: Study) -> Non
 
 
 def test_a_cluster_without_nodes_is_refused_in_one_sentence(visit: Open, tiny: Study) -> None:
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     for at in range(len(tiny.base.cluster.groups)):
         chip(app.number_input, f"nodes/{at}").set_value(0).run()
     sound(app)
@@ -202,7 +202,7 @@ def test_a_name_goes_into_the_link_and_changes_no_result(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
     finish(pool, tiny)
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     app.session_state["share"] = True
     app.run()
     app.text_input(
@@ -221,10 +221,56 @@ def test_a_name_goes_into_the_link_and_changes_no_result(
 
 
 def test_share_offers_the_files(visit: Open, tiny: Study) -> None:
-    app = visit("start", tiny)
+    app = visit("policies", tiny)
     app.session_state["share"] = True
     app.run()
     assert labels(app) == ["Scenario file", "Report (HTML)", "Tables and job data (ZIP)"]
+
+
+def test_a_shared_link_is_short_and_opens_the_same_view(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    finish(pool, tiny)
+    app = visit("compare", tiny)
+    app.session_state[state._SESSION].window = (60.0, 600.0)
+    app.session_state["share"] = True
+    app.run()
+    (html,) = [item.proto.body for item in app.get("html") if 'class="ty-link"' in item.proto.body]
+    link = html.partition('value="')[2].partition('"')[0]
+    assert len(link) <= state.MAX_LINK
+    key = link.partition("?link=")[2]
+    other = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
+    other.query_params.update({"link": key, "page": "compare"})
+    other.run()
+    sound(other)
+    assert study_of(other) == tiny
+    assert "link" not in other.query_params
+    assert other.session_state[state._SESSION].window == (60.0, 600.0)
+    assert not other.error
+    # Deleted with what else is old.
+    pool.store.index.drop("link", [key])
+    for gone in (key, "<img>", "9" * 400):
+        late = AppTest.from_file(str(ROOT / "app.py"), default_timeout=300)
+        late.query_params["link"] = gone
+        late.run()
+        sound(late)
+        assert [error.value for error in late.error] == [
+            "This link is no longer on the server, which keeps links for 30 days."
+        ]
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [("localhost", True), ("127.0.0.2", True), ("0.0.0.0", True), ("[::1]", True), ("lab", False)],
+)
+def test_share_says_that_a_link_of_this_computer_opens_here_only(
+    visit: Open, tiny: Study, monkeypatch: pytest.MonkeyPatch, host: str, is_own: bool
+) -> None:
+    monkeypatch.setattr(state, "link", lambda: f"http://{host}:8501/policies?s=x")
+    app = visit("policies", tiny)
+    app.session_state["share"] = True
+    app.run()
+    assert ("The link opens on this computer only." in texts(app)) == is_own
 
 
 def test_an_archive_brings_its_jobs_and_shows_stored_results(
@@ -232,13 +278,11 @@ def test_an_archive_brings_its_jobs_and_shows_stored_results(
 ) -> None:
     finish(pool, tiny)
     app = visit("start")
-    app.file_uploader(key="scenario_file").set_value(
-        ("mine.zip", bundle.scenario_archive(tiny, pool.store), "application/zip")
-    ).run()
+    drop(app, "mine.zip", bundle.scenario_archive(tiny, pool.store))
     sound(app)
     assert study_of(app) == tiny
     assert "mine.zip is open with 12 jobs" in app.info[0].value
-    assert "Its results are on Compare" in app.info[0].value
+    assert app.session_state[state._SESSION].page == "compare"
     assert "Up to date" in texts(app)
 
 
@@ -253,12 +297,11 @@ def test_what_the_top_says_of_missing_jobs_follows_the_file_that_is_opened(
     )
     whole, alone = bundle.scenario_archive(kept, pool.store), bundle.scenario_text(kept).encode()
     pool.store.delete_trace(kept.base.trace.source.partition(":")[2])
-    app = visit("start", kept)
-    app.file_uploader(key="scenario_file").set_value(("mine.json", alone, "application/json")).run()
+    app = drop(visit("start", kept), "mine.json", alone)
     sound(app)
     assert ["The trace is not on this server" in error.value for error in app.error] == [True]
     assert "Its jobs are still missing." in app.info[0].value
-    app.file_uploader(key="scenario_file").set_value(("mine.zip", whole, "application/zip")).run()
+    drop(app.switch_page("pages/trace.py").run(), "mine.zip", whole)
     sound(app)
     assert not app.error
     assert [info.value for info in app.info] == [
@@ -272,7 +315,7 @@ def test_a_deleted_trace_goes_with_its_results_and_out_of_the_history(
     digest = pool.store.put_trace(load_trace(tiny.base.trace), owners=["me"])
     kept = replace(tiny, base=replace(tiny.base, trace=TraceSpec(f"store:{digest}")))
     finish(pool, kept)
-    app = visit("start", kept)
+    app = visit("policies", kept)
     mine = app.session_state[state._SESSION]
     mine.undo_stack.extend([kept, tiny, kept])
     monkeypatch.setattr(state, "session", lambda: mine)

@@ -26,7 +26,7 @@ class LibraryError(TrainyardError):
     """Raised when the database cannot be reached, read or written."""
 
 
-RUN, TRACE, PROFILE = "run", "trace", "profile"
+RUN, TRACE, PROFILE, LINK = "run", "trace", "profile", "link"
 """Kinds of items."""
 
 

@@ -5,6 +5,7 @@ Files are in a folder or behind a URL and listed in a database. Damaged items co
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -31,7 +32,7 @@ from trainyard.store.files import (
     files_at,
     redact_address,
 )
-from trainyard.store.rows import PROFILE, RUN, TRACE, Clock, IndexRow
+from trainyard.store.rows import LINK, PROFILE, RUN, TRACE, Clock, IndexRow
 from trainyard.study.document import plain
 
 KEEP_DAYS: Final = 30.0
@@ -411,6 +412,25 @@ class Store:
             self.index.drop(PROFILE, [digest])
             return None
 
+    def put_link(self, parameters: Mapping[str, str]) -> str:
+        """Store the parameters of a URL for `keep_days` after the last call; return their key.
+
+        Raises `TrainyardError` if they cannot be written.
+        """
+        body = {"parameters": dict(parameters)}
+        text = json.dumps(body, sort_keys=True)
+        key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        if self._row(LINK, key) is not None:
+            self.index.renew(LINK, key)
+        else:
+            self.index.put(IndexRow(LINK, key, self.index.stamp_s(), True, 0, body))
+        return key
+
+    def link_parameters(self, key: str) -> Mapping[str, str] | None:
+        """Return the parameters of a stored URL, or None if the key is unknown."""
+        row = self._row(LINK, key)
+        return row.manifest["parameters"] if row is not None else None
+
     def deletable_before_s(self) -> float:
         """Return the time before which results and uploads may be deleted.
 
@@ -430,6 +450,7 @@ class Store:
         clear_drafts(self.root, limit_s)
         for kind in self._files:
             self._remove(kind, [key for of, key in old if of == kind])
+        self.index.drop(LINK, [key for of, key in old if of == LINK])
         return len(old)
 
     def pack_files(self, key: str) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from jobtraces import ReadOptions
 from jobtraces.readers.files import ARCHIVE_ERRORS, archive_error, open_source, open_zip
 from jobtraces.readers.options import size_text
 from jobtraces.readers.parquet import read_parquet
-from sim.errors import TraceError
+from sim.errors import TraceError, TrainyardError
 from sim.trace import COLUMNS, Trace
 from trainyard.store import Store
 from trainyard.study.document import MAX_BYTES, parse_json
@@ -29,6 +30,8 @@ JOBS_FILE: Final = "trace.parquet"
 """Names of files in the archive."""
 _DESCRIPTION_FILE: Final = "trace.json"
 _STORE_PREFIX: Final = "store:"
+_OBJECT: Final = re.compile(rb"(\xef\xbb\xbf)?\s*\{")
+"""The first bytes of a JSON object."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,20 @@ class OpenedScenario:
     study: Study
     missing_trace: str = ""
     jobs: int = 0
+
+
+def is_scenario_file(data: bytes) -> bool:
+    """Return True if a file is of `scenario_text` or `scenario_archive`, whole or damaged."""
+    try:
+        if data[:2] == b"PK":
+            with open_zip(data, "") as file:
+                return SCENARIO_FILE in file.namelist()
+        if len(data) > MAX_BYTES or not _OBJECT.match(data):
+            return False
+        document = parse_json(data.decode("utf-8-sig", "replace"), "")
+    except (*ARCHIVE_ERRORS, TrainyardError):
+        return False
+    return isinstance(document, dict) and not {"allocators", "allocator"}.isdisjoint(document)
 
 
 def scenario_text(study: Study) -> str:

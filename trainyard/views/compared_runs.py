@@ -108,7 +108,7 @@ class ComparedRuns:
     @property
     def key(self) -> tuple[object, ...]:
         """Cache key of the figures of these runs."""
-        return self.report.mark, self.window, self.epoch, *sorted(self.earlier)
+        return self.report.mark, self.source, self.window, self.epoch, *sorted(self.earlier)
 
     def series(self, kind: str) -> dict[str, pd.DataFrame]:
         """Return title -> frame of one kind, for the drawn policies."""

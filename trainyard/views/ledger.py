@@ -296,7 +296,7 @@ def _complete_row(
         waiting=[_round_for_readout(value) for value in load.waiting.tolist()],
         most=[_round_for_readout(value) for value in load.most.tolist()],
         busy=[_round_for_readout(value) for value in load.busy.tolist()],
-        curve=charts.lines.three_digits(charts.quantiles(curve, CURVE)) if len(curve) else (),
+        curve=charts.lines.significant(charts.quantiles(curve, CURVE), 3) if len(curve) else (),
     )
 
 

@@ -15,7 +15,7 @@ _TILES: Final = ("jct_mean_s", "wait_mean_s", "cost_held_per_job_usd")
 _TEXT: Final = 400
 
 
-def slide(view: ComparisonView, *, dark: bool = False) -> dict[str, Any]:
+def slide_contents(view: ComparisonView, *, dark: bool = False) -> dict[str, Any]:
     """Return the contents of the slide of a comparison view, as plain values.
 
     Parameters
@@ -28,8 +28,9 @@ def slide(view: ComparisonView, *, dark: bool = False) -> dict[str, Any]:
     Returns
     -------
     dict
-        `headline`, and its part `high` in the color `accent`; `facts`; `tiles`, at most three, as
-        `Tile.to_json`; `charts`: two Plotly figures in large type; `source`: trace and cluster.
+        `headline`, and its part `high` in the color `accent`; `facts`; `note`: jobs left out
+        and assumptions; `tiles`, at most three, as `Tile.to_json`; `charts`: two Plotly figures in
+        large type; `source`: trace and cluster.
 
     Raises
     ------
@@ -49,6 +50,7 @@ def slide(view: ComparisonView, *, dark: bool = False) -> dict[str, Any]:
         "high": visible(choice.high),
         "accent": compared.colours(dark).get(choice.high, ""),
         "facts": visible(view.facts, _TEXT),
+        "note": visible(view.notes, _TEXT),
         "tiles": [tiles[title].to_json() for title in titles[:3]],
         # Plotly's JSON has null in place of NaN.
         "charts": [

@@ -116,7 +116,7 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
         if fault:
             st.error(words.plain(fault), icon=":material/error:")
         is_judged = view.is_draft or not view.is_overloaded
-        if not is_judged and not actions.is_compared_anyway(view.runs.report.mark):
+        if not shows_charts(view):
             headline.draw_notes(view, has_ledger=False)
             return True
         if is_judged:
@@ -129,6 +129,13 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
         _draw_ledger(view)
         headline.draw_notes(view)
     return True
+
+
+def shows_charts(view: ComparisonView) -> bool:
+    """Return False if an overloaded comparison ends after its headline."""
+    return (
+        view.is_draft or not view.is_overloaded or actions.is_compared_anyway(view.runs.report.mark)
+    )
 
 
 def draw_slider_page(study: Study | None) -> None:

@@ -1,6 +1,6 @@
 // Draws the slide of a comparison on a canvas of 1920 x 1080, and saves it as PNG or PDF, or copies it.
 const WIDTH = 1920, HEIGHT = 1080, MARGIN = 72, GAP = 24;
-const CHARTS = { y: 462, end: 1010, widths: [1024, 728], height: 344 }; // `height` in pixels of the figures: the rest is empty
+const CHARTS = { y: 432, end: 982, widths: [1024, 728], height: 344 }; // `height` in pixels of the figures: what lies below is in the note
 const LIGHT = { paper: "#FFFFFF", text: "#1B2430", second: "#5A6472", line: "#D5DBE3", better: "#005F94", worse: "#B34700" };
 const DARK = { paper: "#10161D", text: "#E4E9EF", second: "#A9B4C0", line: "#323E4C", better: "#56B4E9", worse: "#FF9A5C" };
 
@@ -33,15 +33,17 @@ const breakLines = (canvas, text, width) => {
     if (fits(longer) || !lines.at(-1)) lines[lines.length - 1] = longer;
     else lines.push(word);
   }
-  return lines.length > 2 ? [lines[0], shorten(canvas, lines.slice(1).join(" "), width)] : lines;
+  return [lines[0], lines.slice(1).join(" ")].filter(Boolean).map((line) => shorten(canvas, line, width));
 };
 const shorten = (canvas, text, width) => {
   if (canvas.measureText(text).width <= width) return text;
+  if (canvas.measureText("…").width > width) return "";
   while (text && canvas.measureText(`${text}…`).width > width) text = text.slice(0, -1);
   return `${text.trimEnd()}…`;
 };
 
-const draw = async (data) => {
+const drawSlide = async (data) => {
+  if (!window.Plotly) throw new Error("the charts of the page are not drawn yet");
   const colors = data.dark ? DARK : LIGHT, family = getComputedStyle(document.body).fontFamily;
   const page = Object.assign(document.createElement("canvas"), { width: WIDTH, height: HEIGHT }), canvas = page.getContext("2d");
   const write = (text, x, y, color, font, width = WIDTH) => {
@@ -56,7 +58,7 @@ const draw = async (data) => {
   canvas.fillRect(0, 0, WIDTH, HEIGHT);
 
   canvas.font = `700 56px ${family}`;
-  let y = MARGIN + 46, accented = false;
+  let y = 104, accented = false;
   for (const line of breakLines(canvas, data.headline, WIDTH - 2 * MARGIN)) {
     const at = data.high && !accented ? line.indexOf(data.high) : -1, end = at + data.high.length;
     accented ||= at >= 0;
@@ -67,37 +69,38 @@ const draw = async (data) => {
   }
   write(data.facts, MARGIN, y - 14, colors.second, "400 30px", WIDTH - 2 * MARGIN);
 
-  const width = (WIDTH - 2 * MARGIN - 2 * GAP) / 3, top = 266;
-  data.tiles.forEach((tile, at) => {
-    const left = MARGIN + at * (width + GAP), [change, verdict] = tile.lines[0] ?? ["", ""];
+  const width = (WIDTH - 2 * MARGIN - 2 * GAP) / 3, top = 250;
+  data.tiles.forEach((tile, place) => {
+    const left = MARGIN + place * (width + GAP), [change, verdict] = tile.lines[0] ?? ["", ""];
     canvas.strokeStyle = colors.line;
     canvas.lineWidth = 2;
     canvas.beginPath();
-    canvas.roundRect(left, top, width, 184, 14);
+    canvas.roundRect(left, top, width, 170, 14);
     canvas.stroke();
-    write(tile.title, left + 28, top + 46, colors.second, "400 30px", width - 56);
-    const end = write(tile.value, left + 28, top + 118, colors.text, "600 68px");
-    write(tile.base, end + 20, top + 118, colors.second, "400 30px", left + width - 28 - end - 20);
-    write(change, left + 28, top + 160, colors[verdict] ?? colors.second, "400 30px", width - 56);
+    write(tile.title, left + 28, top + 42, colors.second, "400 30px", width - 56);
+    const end = write(tile.value, left + 28, top + 108, colors.text, "600 68px");
+    write(tile.base, end + 20, top + 108, colors.second, "400 30px", left + width - 28 - end - 20);
+    write(change, left + 28, top + 150, colors[verdict] ?? colors.second, "400 30px", width - 56);
   });
 
   const face = await fontFace(), scale = (CHARTS.end - CHARTS.y) / CHARTS.height;
-  for (const [at, chart] of data.charts.entries()) {
-    const wide = CHARTS.widths[at], image = await chartImage(chart, Math.round(wide / scale), family, face);
-    const left = at ? WIDTH - MARGIN - wide : MARGIN;
+  for (const [place, chart] of data.charts.entries()) {
+    const wide = CHARTS.widths[place], image = await chartImage(chart, Math.round(wide / scale), family, face);
+    const left = place ? WIDTH - MARGIN - wide : MARGIN;
     canvas.drawImage(image, 0, 0, image.width, CHARTS.height, left, CHARTS.y, wide, CHARTS.end - CHARTS.y);
   }
+  write(data.note, MARGIN, 1010, colors.second, "400 28px", WIDTH - 2 * MARGIN);
   canvas.fillStyle = colors.line;
-  canvas.fillRect(MARGIN, 1016, WIDTH - 2 * MARGIN, 1);
+  canvas.fillRect(MARGIN, 1024, WIDTH - 2 * MARGIN, 1);
   const date = new Date().toLocaleDateString("sv"); // 2026-01-31
-  write(`${data.source} · ${date}`, MARGIN, 1054, colors.second, "400 28px", WIDTH - 2 * MARGIN - 200);
+  write(`${data.source} · ${date}`, MARGIN, 1058, colors.second, "400 28px", WIDTH - 2 * MARGIN - 200);
   canvas.textAlign = "right";
-  write("Trainyard", WIDTH - MARGIN, 1054, colors.text, "700 28px");
+  write("Trainyard", WIDTH - MARGIN, 1058, colors.text, "700 28px");
   return page;
 };
 
 // A file of one page with the picture on it.
-const pdf = async (page) => {
+const pdfFile = async (page) => {
   const jpeg = new Uint8Array(await (await toBlob(page, "image/jpeg")).arrayBuffer());
   const place = `q 960 0 0 540 0 0 cm /Slide Do Q`;
   const objects = [
@@ -110,10 +113,10 @@ const pdf = async (page) => {
   const parts = ["%PDF-1.4\n"], offsets = [];
   let size = parts[0].length;
   const add = (part) => { parts.push(part); size += part.length; };
-  objects.forEach((text, at) => {
+  objects.forEach((text, index) => {
     offsets.push(size);
-    add(`${at + 1} 0 obj\n${text}`);
-    if (at === 4) add(jpeg), add("\nendstream");
+    add(`${index + 1} 0 obj\n${text}`);
+    if (index === 4) add(jpeg), add("\nendstream");
     add("\nendobj\n");
   });
   const table = offsets.map((offset) => `${String(offset).padStart(10, "0")} 00000 n \n`).join("");
@@ -122,22 +125,23 @@ const pdf = async (page) => {
 };
 
 const toBlob = (page, type) => new Promise((done) => page.toBlob(done, type, 0.92));
-const save = (blob, name) => {
+const saveFile = (blob, name) => {
   const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   return `Saved as ${name}.`;
 };
-const WAYS = {
-  png: async (page) => save(await toBlob(page, "image/png"), "trainyard-slide.png"),
-  pdf: async (page) => save(await pdf(page), "trainyard-slide.pdf"),
+const ACTIONS = {
+  png: async (page) => saveFile(await toBlob(await page, "image/png"), "trainyard-slide.png"),
+  pdf: async (page) => saveFile(await pdfFile(await page), "trainyard-slide.pdf"),
   copy: async (page) => {
-    const blob = await toBlob(page, "image/png");
+    const blob = page.then((canvas) => toBlob(canvas, "image/png"));
     try {
+      // Not after the drawing: browsers allow it shortly after a click only.
       await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
       return "Copied.";
     } catch {
-      return `${save(blob, "trainyard-slide.png")} This address allows no clipboard.`;
+      return `${saveFile(await blob, "trainyard-slide.png")} The browser allowed no copy.`;
     }
   },
 };
@@ -145,14 +149,14 @@ const WAYS = {
 export default ({ data, parentElement }) => {
   const root = parentElement.querySelector(".ty-slide"), status = root.querySelector("output");
   root.onclick = async ({ target }) => {
-    const way = target.closest("button")?.dataset.way;
-    if (!way || root.ariaBusy === "true") return;
+    const action = target.closest("button")?.dataset.way;
+    if (!action || root.ariaBusy === "true") return;
     root.ariaBusy = "true";
     status.textContent = "Drawing the slide …";
     try {
-      status.textContent = await WAYS[way](await draw(data));
+      status.textContent = await ACTIONS[action](drawSlide(data));
     } catch (error) {
-      status.textContent = `The slide cannot be drawn in this browser (${error.message}). Save the charts by their camera icons.`;
+      status.textContent = `The slide cannot be drawn (${error.message}). Wait for the charts, then try again.`;
     }
     root.ariaBusy = "false";
   };

@@ -27,14 +27,16 @@ _MOUNT: Final = st.components.v2.component(
 )
 
 
-def draw(runs: StudyResults) -> None:
-    """Draw the buttons that save or copy the slide."""
+def draw_buttons(runs: StudyResults) -> None:
+    """Draw the buttons that save or copy the slide, if the page shows charts."""
     compared = comparison.compare(runs)
     if compared is None:
         return
     try:
         view = comparison.build_view(compared, screen.read_choice(compared))
-        contents = slide.slide(view, dark=figure.is_dark())
+        if not screen.shows_charts(view):
+            return
+        contents = slide.slide_contents(view, dark=figure.is_dark())
     except TrainyardError as error:
         st.caption(words.plain(f"No slide: {error}"))
         return

@@ -1,4 +1,4 @@
-"""Upload of trace files: read and stored at once; an unreadable file leaves the trace."""
+"""The drop field of Start and Trace: traces, clusters, scenarios and exported runs, by content."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import streamlit as st
 
 from sim.errors import TrainyardError
 from trainyard.clusters import uploads
+from trainyard.library import archive
 from trainyard.runs.grace_period import release_memory
 from trainyard.study.scenario import TraceSpec
-from trainyard.traces import intake, merging, new_study
+from trainyard.traces import bundle, intake, merging, new_study
 from ui import browser_identity, server, state, uploaded_files, words
 from ui.importing import fitted_cluster, own_recipe, questions, reading
 
@@ -39,7 +40,7 @@ def draw_uploader() -> None:
     key = f"trace_file/{version}"
     with st.container(width=420, key="trace_file"):
         files = st.file_uploader(
-            "Drop a trace here",
+            "Drop a trace, scenario or export",
             # Any name: Philly's log has no suffix, and the format is detected by content.
             None,
             accept_multiple_files=True,
@@ -50,8 +51,11 @@ def draw_uploader() -> None:
     if new_files := [file for file in files if file.file_id not in used_ids]:
         # Before reading: a second drop reruns the page with its files only.
         st.session_state[_TAKEN] = used_ids | {file.file_id for file in new_files}
-        _import_new_files(state.session(), new_files, key)
-        st.rerun()
+        session = state.session()
+        page_name = _import_new_files(session, new_files, key)
+        if page_name == session.page:
+            st.rerun()
+        st.switch_page(f"pages/{page_name}.py", query_params=state.url_parameters())
 
 
 def draw_help(session: state.Session) -> None:
@@ -72,10 +76,11 @@ def draw_help(session: state.Session) -> None:
         _draw_privacy(session)
 
 
-def _import_new_files(session: state.Session, new: list[Any], key: str) -> None:
+def _import_new_files(session: state.Session, new: list[Any], key: str) -> str:
     """Take new files out of the uploader, without repeats, and import their contents.
 
-    Errors and open choices of the drop before are dismissed.
+    Errors and open choices of the drop before are dismissed. Return the page that shows what came
+    of it.
     """
     st.session_state.pop(_OPEN, None)
     _dismiss_refused(session, with_choices=False)
@@ -87,7 +92,60 @@ def _import_new_files(session: state.Session, new: list[Any], key: str) -> None:
         if files.get(file.name) != data:
             files[name] = data
         del data
-    _use_files(session, files)
+    page_name, size = session.page, sum(map(len, files.values()))
+    for name in [*files]:
+        if archive.is_archive(files[name]):
+            page_name = _import_runs(session, files.pop(name), name) or page_name
+        elif bundle.is_scenario_file(files[name]):
+            page_name = _open_scenario(session, files.pop(name), name) or page_name
+    release_memory(size)
+    if files:
+        _use_files(session, files)
+        page_name = "trace"
+    return page_name
+
+
+def _open_scenario(session: state.Session, data: bytes, name: str) -> str:
+    """Replace the scenario by a file's and return "compare"; else set a notice and return ""."""
+    try:
+        opened = bundle.open_scenario_file(
+            data, name, session.study, server.store(), [browser_identity.owner()]
+        )
+    except TrainyardError as error:
+        session.notice = f"{error} The earlier scenario stays open."
+        return ""
+    has_results = session.open(opened.study)
+    is_trace_gone = new_study.is_trace_missing(opened.study, server.store())
+    away_note = (
+        f"Its trace is the file {opened.missing_trace}: load it on Trace. Until then the current"
+        " trace stays. "
+        if opened.missing_trace
+        else ""
+    )
+    jobs_note = f" with {words.plural(opened.jobs, 'job')}" if opened.jobs else ""
+    next_step = (
+        "Its jobs are still missing."
+        if is_trace_gone
+        else ""
+        if has_results
+        else "Press Run to see its results."
+    )
+    session.news = f"{name} is open{jobs_note}. {away_note}{next_step}".rstrip()
+    return "compare"
+
+
+def _import_runs(session: state.Session, data: bytes, name: str) -> str:
+    """Add exported runs to Your runs and return "start"; else set a notice and return ""."""
+    try:
+        imported = archive.import_archive(
+            server.store(), browser_identity.owner(), data, name, results=False
+        )
+    except TrainyardError as error:
+        session.notice = str(error)
+        return ""
+    entries = "1 entry is" if len(imported.ids) == 1 else f"{len(imported.ids):,} entries are"
+    session.news = f"{entries} imported from {name} to Your runs. {imported.summary}".rstrip()
+    return "start"
 
 
 def _use_files(session: state.Session, files: dict[str, bytes]) -> None:
@@ -332,5 +390,5 @@ def _help_text() -> str:
     return (
         "Formats, detected by content: native columns, Philly, Helios, Slurm, SWF, Microsoft ITP,"
         " or any table whose columns you name. Several files can be tables of one trace, or jobs"
-        " and their machines."
+        " and their machines. A scenario (JSON or ZIP) opens, exported runs (ZIP) join Your runs."
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from sim.errors import TrainyardError
 from trainyard.labs.lessons import numbers, reading
@@ -18,7 +19,7 @@ from trainyard.study.study import Study
 from trainyard.views import ledger
 from trainyard.views.figure_view import FigureView
 from trainyard.views.lessons import LessonRun, lesson_views, part_view
-from ui import comparison, figure, server, state, stored_results, url_params, words
+from ui import comparison, figure, presentation, server, state, stored_results, url_params, words
 from ui.layout import PAGES
 from ui.learning import classroom
 from ui.learning.classroom import LESSON
@@ -31,9 +32,9 @@ OPTION: Final = "option"
 EVERY_S: Final = 0.25
 _TURNS: Final = "lesson_turns"
 _DRAWN: Final = "lesson_running"
-_LIST_PX: Final = 220
-_WIDTH_PX: Final = 460
-"""Minimum width of two charts side by side."""
+_LIST_PX: Final = 272
+_FRAME_PX: Final = 430
+"""Height of the empty frame before a run."""
 
 
 @dataclass(eq=False)
@@ -74,40 +75,73 @@ def draw() -> None:
     with st.container(horizontal=True, gap="medium", key="lesson_page"):
         with st.container(width=_LIST_PX, key="lesson_list"):
             lesson = _draw_lesson_choice(class_)
-            if lesson is not None and class_ is None:
-                setup = classroom.setup_of_url(lesson, class_)
-                classroom.draw_seed(lesson, setup)
-                classroom.draw_link_form(lesson, setup)
+            # The browser knows which lessons were run, and writes it here.
+            st.html('<p class="ty-lessons-done" role="status"></p>')
         with st.container(key="lesson_main"):
             if lesson is not None:
                 _draw_lesson(lesson, class_)
 
 
 def _draw_lesson(lesson: Lesson, class_: Classroom | None) -> None:
-    """Draw a lesson: intro, the question or its result, progress, count of the class."""
+    """Draw a lesson: charts on the left; intro, question or result on the right."""
     setup = classroom.setup_of_url(lesson, class_)
     if class_ is not None:
         classroom.draw_banner(lesson, class_, setup)
     turn = _current_turn(lesson, setup)
-    st.title(lesson.title, anchor=False)
-    st.markdown(lesson.intro)
-    if not turn.has_run:
-        _draw_question(lesson, turn, setup)
-    # Drawn without live runs too: the browser may request the fragment once more.
-    results = _lesson_results(lesson, setup, turn) if turn.has_run else None
-    changed_setup = setup._replace(option=turn.option) if turn.option >= 0 else None
-    changed_results = (
-        _lesson_results(lesson, changed_setup, turn)
-        if results is not None and changed_setup is not None
-        else None
-    )
-    st.fragment(_draw_progress, run_every=EVERY_S if turn.live_jobs else None)(
-        (lesson.number, setup)
-    )
+    with st.container(horizontal=True, vertical_alignment="center", key="lesson_head"):
+        st.title(lesson.title, anchor=False)
+        with st.container(
+            horizontal=True, vertical_alignment="bottom", width="content", key="lesson_tools"
+        ):
+            st.button(
+                "Present",
+                key="present_lesson",
+                icon=":material/present_to_all:",
+                on_click=_on_present,
+            )
+            if class_ is None:
+                classroom.draw_seed(lesson, setup)
+                classroom.draw_link_form(lesson, setup)
+    with st.container(horizontal=True, gap="medium", key="lesson_parts"):
+        charts, text = st.container(key="lesson_charts"), st.container(key="lesson_text")
+    with text:
+        st.markdown(lesson.intro)
+        if not turn.has_run:
+            _draw_question(lesson, turn, setup)
+        results = _lesson_results(lesson, setup, turn) if turn.has_run else None
+        changed_setup = setup._replace(option=turn.option) if turn.option >= 0 else None
+        changed_results = (
+            _lesson_results(lesson, changed_setup, turn)
+            if results is not None and changed_setup is not None
+            else None
+        )
+        # Drawn without live runs too: the browser may request the fragment once more.
+        st.fragment(_draw_progress, run_every=EVERY_S if turn.live_jobs else None)(
+            (lesson.number, setup)
+        )
     if results is not None:
         classroom.count_student(class_)
-        _draw_result(lesson, turn, setup, results, changed_results)
-    classroom.draw_count(class_)
+        _draw_result(lesson, turn, setup, results, changed_results, (charts, text))
+    else:
+        charts.container(height=_FRAME_PX, border=True, key="lesson_frame").caption(
+            "The charts appear here after the run."
+        )
+    with text:
+        classroom.draw_count(class_)
+    if url_params.is_presenting():
+        presentation.draw_frame("← → lesson", _on_step)
+
+
+def _on_present() -> None:
+    """Present the lesson: large, without navigation and list."""
+    url_params.set_param(url_params.PRESENT, "1")
+
+
+def _on_step(step: str) -> None:
+    """Open the lesson before or after this one, if there is one; other keys do nothing."""
+    number = int(url_params.get(LESSON)) + {"left": -1, "right": 1}.get(step, 0)
+    if any(other.number == number for other in reading.lessons()):
+        _on_next(number)
 
 
 def _draw_lesson_choice(class_: Classroom | None) -> Lesson | None:
@@ -299,17 +333,17 @@ def _draw_result(
     setup: Setup,
     results: tuple[StudyResults, ...],
     changed_results: tuple[StudyResults, ...] | None,
+    places: tuple[DeltaGenerator, DeltaGenerator],
 ) -> None:
-    """Draw the result: verdict, finding, steps, change, charts, ledger or numbers, next steps."""
+    """Draw the result: charts and numbers in the first place, the text in the second."""
+    charts, text = places
     values = _lesson_numbers(lesson.name, "|".join(result.mark for result in results), results)
     quoted = numbers.format_numbers(lesson.numbers, values)
-    _draw_verdict(lesson, turn, reading.right_answer(lesson, values), quoted)
     finding = lesson.notice.format_map(quoted)
-    st.markdown(finding)
-    if lesson.steps:
-        _draw_steps(lesson, results[0], finding)
-    if lesson.change is not None:
-        _draw_change(lesson, turn, setup)
+    with text:
+        st.html(f'<span class="ty-lesson-run" data-lesson="{lesson.number}"></span>')
+        _draw_answers(lesson, turn, reading.right_answer(lesson, values), quoted)
+        st.markdown(finding)
     runs, columns = [LessonRun("", results)], {"": quoted}
     if changed_results is not None and lesson.change is not None:
         names = (lesson.change.options[lesson.change.first], lesson.change.options[turn.option])
@@ -326,17 +360,23 @@ def _draw_result(
                 names[1]: changed,
             },
         )
-        st.markdown(f"**{words.plain(names[1])}:** {lesson.notice.format_map(changed)}")
+        text.markdown(f"**{words.plain(names[1])}:** {lesson.notice.format_map(changed)}")
     marks = "|".join(result.mark for run in runs for result in run.results)
-    for views in _cached_views(lesson.name, marks, finding, lesson, runs):
-        _draw_side_by_side(views)
-    if len(results) == 1 and changed_results is None:
-        _draw_ledger(lesson, results[0], "lesson")
-    else:
-        _draw_number_table(lesson, columns)
-    _draw_next_steps(
-        lesson, setup._replace(option=turn.option) if changed_results is not None else setup
-    )
+    with charts:
+        for view in _cached_views(lesson.name, marks, finding, lesson, runs):
+            figure.draw(view)
+        if lesson.steps:
+            _draw_steps(lesson, results[0], finding)
+        if len(results) == 1 and changed_results is None:
+            _draw_ledger(lesson, results[0], "lesson")
+        else:
+            _draw_number_table(lesson, columns)
+    with text:
+        if lesson.change is not None:
+            _draw_change(lesson, turn, setup)
+        _draw_next_steps(
+            lesson, setup._replace(option=turn.option) if changed_results is not None else setup
+        )
 
 
 def _draw_ledger(lesson: Lesson, runs: StudyResults, key: str) -> None:
@@ -367,29 +407,24 @@ def _draw_number_table(lesson: Lesson, columns: Mapping[str, Mapping[str, str]])
     )
 
 
-def _draw_verdict(
+def _draw_answers(
     lesson: Lesson, turn: LessonTurn, right_index: int | None, quoted: dict[str, str]
 ) -> None:
-    """Draw whether the given answer is right, and why, or that there is no answer."""
-    expected = lesson.answers[turn.answer_index].text if turn.answer_index is not None else ""
-    if right_index is None:
-        st.info(
-            "With these few jobs the question has no answer. Use more jobs or another seed.",
-            icon=":material/help:",
-        )
-    elif right_index == turn.answer_index:
-        st.success(
-            f"**You expected: {expected}. That is right.**"
-            f" {lesson.answers[right_index].why.format_map(quoted)}",
-            icon=":material/check:",
-        )
-    else:
-        answer = lesson.answers[right_index]
-        st.info(
-            f"You expected: {expected}. **Here it is: {answer.text}.**"
-            f" {answer.why.format_map(quoted)}",
-            icon=":material/lightbulb:",
-        )
+    """Draw the answers, the measured and the given one marked, and why it is the measured one."""
+    lines = []
+    for index, answer in enumerate(lesson.answers):
+        notes = [
+            *(["**measured**"] if index == right_index else []),
+            *(["your answer"] if index == turn.answer_index else []),
+        ]
+        icon = "check_circle" if index == right_index else "radio_button_unchecked"
+        lines.append(" · ".join([f":material/{icon}: {answer.text}", *notes]))
+    st.markdown("  \n".join(lines))
+    st.markdown(
+        f"**{lesson.answers[right_index].why.format_map(quoted)}**"
+        if right_index is not None
+        else "With these few jobs the question has no answer. Use more jobs or another seed."
+    )
 
 
 def _draw_steps(lesson: Lesson, runs: StudyResults, finding: str) -> None:
@@ -422,73 +457,55 @@ def _draw_steps(lesson: Lesson, runs: StudyResults, finding: str) -> None:
 @st.cache_resource(max_entries=24, show_spinner=False)
 def _cached_views(
     name: str, marks: str, finding: str, _lesson: Lesson, _runs: list[LessonRun]
-) -> list[tuple[FigureView, ...]]:
-    """Return the charts of a lesson, grouped by row of the page; cached."""
+) -> list[FigureView]:
+    """Return the charts of a lesson; cached."""
     del name, marks
-    return list(lesson_views(_lesson, _runs, finding))
-
-
-def _draw_side_by_side(views: tuple[FigureView, ...]) -> None:
-    """Draw charts side by side in a grid; a single one over the full width."""
-    grid = st.grid(min_column_width=_WIDTH_PX) if len(views) > 1 else None
-    for view in views:
-        with grid.cell() if grid is not None else st.container():
-            figure.draw(view)
+    return [view for row in lesson_views(_lesson, _runs, finding) for view in row]
 
 
 def _draw_change(lesson: Lesson, turn: LessonTurn, setup: Setup) -> None:
     """Draw the choice of one changed setting, and the button that runs the lesson with it."""
     change = lesson.change
     assert change is not None, "asked for lessons with a change only"
-    default = change.options[turn.option if turn.option >= 0 else change.first]
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        key = f"change/{lesson.number}/{setup.seed}/{setup.jobs}"
-        chosen = change.options.index(
-            st.segmented_control(
-                f"**Change one thing.** {change.title}",
-                change.options,
-                default=default,
-                required=True,
-                key=key,
-            )
+    chosen = change.options.index(
+        st.radio(
+            f"**Change one thing.** {change.title}",
+            change.options,
+            turn.option if turn.option >= 0 else change.first,
+            key=f"change/{lesson.number}/{setup.seed}/{setup.jobs}",
         )
-        is_unchanged = chosen in (change.first, turn.option)
-        if st.button(
-            "Run the change",
-            key="run_change",
-            type="primary",
-            icon=":material/play_arrow:",
-            disabled=is_unchanged or bool(turn.live_jobs),
-        ):
-            turn.option = chosen
-            _submit(lesson, setup._replace(option=chosen), turn)
-            st.rerun()
+    )
+    if st.button(
+        "Run the change",
+        key="run_change",
+        icon=":material/play_arrow:",
+        disabled=chosen in (change.first, turn.option) or bool(turn.live_jobs),
+    ):
+        turn.option = chosen
+        _submit(lesson, setup._replace(option=chosen), turn)
+        st.rerun()
 
 
 def _draw_next_steps(lesson: Lesson, setup: Setup) -> None:
     """Draw buttons that open the runs on other pages, and the one for the next lesson."""
-    targets = ["compare", "explore", *(["plan"] if lesson.plans else [])]
+    following = next(
+        (other for other in reading.lessons() if other.number == lesson.number + 1), None
+    )
+    if following is not None and not url_params.get(classroom.CLASS):
+        st.button(
+            f"Next: {following.title}",
+            key="next_lesson",
+            type="primary",
+            icon=":material/arrow_forward:",
+            on_click=_on_next,
+            args=(following.number,),
+        )
     with st.container(horizontal=True):
-        for name in targets:
-            is_primary = lesson.change is None and name == targets[0]
+        for name in ["compare", "explore", *(["plan"] if lesson.plans else [])]:
             if st.button(
-                f"Open on {PAGES[name]}",
-                key=f"open_{name}",
-                icon=":material/open_in_new:",
-                type="primary" if is_primary else "secondary",
+                f"Open on {PAGES[name]}", key=f"open_{name}", icon=":material/open_in_new:"
             ):
                 _open_on_page(lesson.study_to_open(setup), name)
-        next_number = lesson.number + 1
-        if any(other.number == next_number for other in reading.lessons()) and not url_params.get(
-            classroom.CLASS
-        ):
-            st.button(
-                "Next lesson",
-                key="next_lesson",
-                icon=":material/arrow_forward:",
-                on_click=_on_next,
-                args=(next_number,),
-            )
 
 
 def _open_on_page(study: Study, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
+from trainyard import documentation
 from trainyard.labs.lessons import glossary
 from trainyard.labs.replays.reading import load, names, papers
 from trainyard.views import replays
@@ -34,7 +35,7 @@ MORE: Final = (
 
 
 def draw_glossary() -> None:
-    """Draw the search field, the matching entries, and a button to each one's page."""
+    """Draw the search field, the matching entries, and a link to each one's page."""
     st.session_state["glossary_word"] = url_params.get(WORD)
     search = st.text_input(
         "Search",
@@ -49,16 +50,13 @@ def draw_glossary() -> None:
         st.info(f"No entry contains “{words.plain(search)}”.", icon=":material/search_off:")
     for entry in entries:
         synonyms = f" ({entry.also})" if entry.also else ""
-        title, text = glossary.read_page(entry.page)
         with st.container(horizontal=True, gap="xsmall"):
             st.markdown(f"**{entry.term}**{synonyms}  \n{entry.text}", width=760)
-            if st.button(
-                f"Docs: {title}",
-                key=f"more/{entry.term}",
-                type="tertiary",
-                help=f"From docs/{entry.page}",
-            ):
-                st.dialog(title, width="large")(st.markdown)(text)
+            st.page_link(
+                "pages/docs.py",
+                label=f"Docs: {documentation.read_page(entry.page).title}",
+                query_params={documentation.PAGE: entry.page},
+            )
 
 
 def _on_search() -> None:
@@ -97,14 +95,14 @@ def _draw_sections(parts: Sequence[tuple[str, str, str]]) -> None:
     """Draw sections of the documentation, each given as (page, heading, title)."""
     for page, heading, title in parts:
         st.subheader(title, anchor=False)
-        st.markdown(glossary.read_section(page, heading))
+        st.markdown(documentation.read_section(page, heading))
 
 
 def _draw_folded(parts: Sequence[tuple[str, str, str]]) -> None:
     """Draw sections of the documentation in expanders: (page, heading, title) each."""
     for page, heading, title in parts:
         with st.expander(title):
-            st.markdown(glossary.read_section(page, heading))
+            st.markdown(documentation.read_section(page, heading))
 
 
 def _draw_outside() -> None:

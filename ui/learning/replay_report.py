@@ -55,12 +55,13 @@ def draw_claim(replay: Replay) -> None:
 
 
 def draw_interpretation(replay: Replay) -> None:
-    """Draw what the paper specifies, and which choices the replay makes itself."""
-    grid = st.grid(2, min_column_width=300)
-    with grid.cell():
-        st.markdown(f"**Known of the paper.** {words.plain(replay.known)}")
-    with grid.cell():
-        st.markdown(f"**Method and limits (our reading).** {words.plain(replay.reading)}")
+    """Draw what the paper specifies, and which choices the replay makes itself, folded."""
+    with st.expander("What is known of the paper; method and limits (our reading)"):
+        grid = st.grid(2, min_column_width=300)
+        with grid.cell():
+            st.markdown(f"**Known of the paper.** {words.plain(replay.known)}")
+        with grid.cell():
+            st.markdown(f"**Method and limits.** {words.plain(replay.reading)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +84,9 @@ def draw_results(replay: Replay, result: ReplayResult, seeds: int) -> None:
     """Draw the tables of claims, notes, chart, interpretation and curves of a replay."""
     report = result.report
     claimed, unclaimed = _split_claims(replay, report.rows)
-    st.html(_claims_table(claimed or unclaimed))
     if verdicts := tally(report.rows):
         st.markdown(f"**{verdicts}**")
+    st.html(_claims_table(claimed or unclaimed))
     if report.sentences:
         st.markdown(
             "\n".join(

@@ -6,9 +6,9 @@ if (window.trainyardLedger) return;
 const states = new WeakMap();
 const roles = { tr: "row", td: "gridcell", th: "columnheader" };
 const tag = (name, text = "", kind = "", more = {}) => Object.assign(document.createElement(name), { textContent: text, className: kind, role: roles[name] ?? null }, more);
-/** The last series received: a click tells the server which one, and it is not sent again. */
-let readout;
-const highlight = (s, title) => s.send("high", [title, readout.mark]);
+/** Series received, by mark: a click tells the server which one is here, and it is not sent again. */
+const readouts = new Map();
+const highlight = (s, title) => s.send("high", [title, s.data.readout.mark]);
 const chartOf = (key) => document.querySelector(`.st-key-${key} .js-plotly-plot`);
 
 /** Read Plotly's internal names, here only; null where they are not as expected. */
@@ -24,7 +24,10 @@ function drawn(chart) {
 window.trainyardLedger = ({ data, parentElement, setTriggerValue }) => {
   const root = parentElement.querySelector(".ty-ledger");
   if (!states.has(root)) states.set(root, listen({ root, at: null, saved: new Map(), bound: new WeakSet(), end: new AbortController() }));
-  if (data.readout.rows) readout = data.readout;
+  const { mark } = data.readout, readout = data.readout.rows ? data.readout : readouts.get(mark);
+  readouts.delete(mark);
+  readouts.set(mark, readout);
+  if (readouts.size > 8) readouts.delete(readouts.keys().next().value);
   Object.assign(data, { t: readout.t, labels: readout.labels });
   for (const row of data.rows) Object.assign(row, readout.rows[row.title]);
   const s = Object.assign(states.get(root), { data, send: setTriggerValue });

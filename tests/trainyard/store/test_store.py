@@ -266,6 +266,24 @@ def test_old_things_expire_and_a_new_upload_renews(tmp_path: Path, trace: Trace)
     assert store.trace_info(digest) is None
 
 
+def test_a_link_is_kept_from_its_last_use(tmp_path: Path) -> None:
+    clock = SetClock()
+    store = Store(tmp_path, clock=clock)
+    key = store.put_link({"s": "abc", "t0": "60"})
+    assert store.put_link({"t0": "60", "s": "abc"}) == key
+    assert store.put_link({"s": "abd"}) != key
+    clock.go_on(29.0)
+    store.put_link({"s": "abc", "t0": "60"})
+    clock.go_on(29.0)
+    store.put_numbers(OTHER, {}, {})
+    assert store.expire() == 1
+    assert store.link_parameters(key) == {"s": "abc", "t0": "60"}
+    clock.go_on(2.0)
+    store.put_numbers("cd" * 16, {}, {})
+    store.expire()
+    assert store.link_parameters(key) is None
+
+
 @pytest.mark.parametrize("wrong_days", [-60.0, 40.0])
 def test_a_wrong_clock_deletes_nothing(tmp_path: Path, wrong_days: float) -> None:
     clock = SetClock()

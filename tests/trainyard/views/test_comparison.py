@@ -19,7 +19,7 @@ from trainyard.traces.sources import load_trace
 from trainyard.views import comparison, ledger
 from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.comparison import ComparisonChoice, build
-from trainyard.views.slide import slide
+from trainyard.views.slide import slide_contents
 
 SRTF = ComparisonChoice("jct_mean_s", "SRTF")
 
@@ -161,6 +161,13 @@ def test_a_policy_without_a_new_result_waits_for_the_slider(compared: ComparedRu
     assert view.tiles == comparison.EMPTY_TILES
 
 
+def _with_cluster_name(compared: ComparedRuns, name: str) -> ComparedRuns:
+    study = compared.runs.study
+    cluster = replace(study.base.cluster, name=name)
+    named = replace(study, base=replace(study.base, cluster=cluster))
+    return replace(compared, runs=replace(compared.runs, study=named))
+
+
 def test_the_key_holds_every_choice_and_the_keys_of_incomplete_runs(
     compared: ComparedRuns,
 ) -> None:
@@ -172,6 +179,8 @@ def test_the_key_holds_every_choice_and_the_keys_of_incomplete_runs(
         build(compared, replace(SRTF, group=("Size of job", "1 GPU")), None),
         build(compared, SRTF, None, is_draft=True),
         build(replace(compared, epoch="2024-01-01T00:00:00"), SRTF, None),
+        # Pictures name the cluster, which no result depends on.
+        build(_with_cluster_name(compared, "Another name"), SRTF, None),
         build(
             replace(
                 compared, runs=replace(compared.runs, keys=(*compared.runs.keys[:1], ("other",)))
@@ -242,7 +251,7 @@ def test_a_highlight_leaves_the_readout_as_it_is_and_a_zoom_window_does_not(
 
 
 def test_a_slide_has_three_tiles_two_charts_and_what_was_simulated(compared: ComparedRuns) -> None:
-    contents = slide(build(compared, SRTF, None))
+    contents = slide_contents(build(compared, SRTF, None))
     json.dumps(contents, allow_nan=False)  # the browser reads it
     assert [tile["title"] for tile in contents["tiles"]] == [
         "Average completion time",
@@ -265,13 +274,21 @@ def test_a_slide_has_three_tiles_two_charts_and_what_was_simulated(compared: Com
     assert "yaxis2" not in contents["charts"][0]["layout"]
 
 
+def test_a_slide_says_which_jobs_it_leaves_out_and_what_is_assumed(compared: ComparedRuns) -> None:
+    counts = compared.report.counts.assign(unfinished=[3, 0])
+    view = build(with_report(compared, counts=counts), SRTF, None)
+    note = slide_contents(view)["note"]
+    assert note.startswith("Not completed, so not in the means: FIFO 3 unfinished.")
+    assert "Assumed: " in note
+
+
 def test_the_tile_of_the_goal_comes_first_on_a_slide(compared: ComparedRuns) -> None:
     view = build(compared, replace(SRTF, goal="jct_p95_s"), None)
-    titles = [tile["title"] for tile in slide(view)["tiles"]]
+    titles = [tile["title"] for tile in slide_contents(view)["tiles"]]
     assert titles == ["95 % done within", "Average completion time", "Average wait"]
 
 
 def test_a_slide_in_the_dark_has_the_colors_of_the_theme(compared: ComparedRuns) -> None:
-    contents = slide(build(compared, SRTF, None), dark=True)
+    contents = slide_contents(build(compared, SRTF, None), dark=True)
     assert contents["accent"] == compared.colours(dark=True)["SRTF"]
     assert contents["accent"] in json.dumps(contents["charts"])

@@ -1,13 +1,9 @@
-"""Glossary, and sections of docs/ shown in the app: one text for both."""
+"""Glossary of the app and the documentation."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from pathlib import Path
 from typing import Final, NamedTuple
-
-from sim.errors import TrainyardError
 
 
 class GlossaryEntry(NamedTuple):
@@ -369,53 +365,3 @@ def markdown() -> str:
     ]
     head = "# Glossary\n\nThe Learn page searches this list.\n\n"
     return head + "\n".join(rows) + "\n"
-
-
-FOLDER: Final = Path(__file__).resolve().parents[3] / "docs"
-_RELATIVE: Final = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)[^)]*\)")
-
-
-@lru_cache(maxsize=32)
-def read_section(page: str, heading: str) -> str:
-    """Return a second-level section of a docs page as Markdown, without internal links.
-
-    Parameters
-    ----------
-    page : str
-        Relative to docs/, e.g. ``background/model.md``.
-    heading : str
-        Without its marks.
-
-    Raises
-    ------
-    TrainyardError
-        If the page or the heading is missing.
-    """
-    for part in re.split(r"^## ", _read(page), flags=re.MULTILINE)[1:]:
-        title, _, body = part.partition("\n")
-        if title.strip() == heading:
-            return _RELATIVE.sub(r"\1", body).strip()
-    raise TrainyardError(f"docs/{page} has no section '{heading}'.")
-
-
-@lru_cache(maxsize=32)
-def read_page(page: str) -> tuple[str, str]:
-    """Return title and text of a docs page, without internal links.
-
-    Raises
-    ------
-    TrainyardError
-        If the page is missing.
-    """
-    title, _, body = _read(page).partition("\n")
-    return title.removeprefix("# ").strip(), _RELATIVE.sub(r"\1", body).strip()
-
-
-def _read(page: str) -> str:
-    """Return the text of a docs page; raise TrainyardError if it cannot be read."""
-    try:
-        return (FOLDER / page).read_text(encoding="utf-8")
-    except OSError as error:
-        raise TrainyardError(
-            f"docs/{page} cannot be read ({error.strerror}). Restore the folder docs."
-        ) from error

@@ -305,7 +305,7 @@ class CardFigure:
 
 @dataclass(frozen=True)
 class ReplayCard:
-    """A replay on one card of Start, and the comparison that a click opens.
+    """A replay on one card of the first page, and the comparison that a click opens.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ class ReplayCard:
     figures : tuple of CardFigure
         Published and simulated figures.
     acting : frozenset of str
-        Policies of all arms of the replay: they act on its jobs.
+        Policies of all arms of the replay, which can run on its jobs.
     at : ReplayPoint
         Where the policies are compared.
     """

@@ -18,7 +18,7 @@ from trainyard.views.charts.lines import (
     NAMES_TOP_PX,
     TOP_PX,
     Look,
-    three_digits,
+    significant,
 )
 from trainyard.views.charts.sweeps import unit_of
 from trainyard.views.charts.theme import (
@@ -137,7 +137,8 @@ def quantiles(curve: pd.DataFrame, points: int = QUANTILES) -> Floats:
 
 def _quantile_line(jct_s: Floats) -> Trace:
     """Return x, y0 and dy of a completion curve, from 0 to 100 % in equal steps."""
-    return {"x": three_digits(jct_s), "y0": 0, "dy": 100 / (len(jct_s) - 1)}
+    # Equal jobs have an axis of a hundredth of their completion time.
+    return {"x": significant(jct_s, 5), "y0": 0, "dy": 100 / (len(jct_s) - 1)}
 
 
 def _medians(points: Mapping[str, Floats], look: Look) -> list[Trace]:

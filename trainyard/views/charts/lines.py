@@ -378,9 +378,9 @@ def round_to_pixels(values: Floats) -> list[float]:
     return rounded
 
 
-def three_digits(values: Floats) -> list[float]:
-    """Return values with three significant digits, for short JSON and axes of logarithms."""
-    return [float(f"{value:.3g}") for value in values.tolist()]
+def significant(values: Floats, digits: int) -> list[float]:
+    """Return values rounded to a number of significant digits, for short JSON."""
+    return [float(f"{value:.{digits}g}") for value in values.tolist()]
 
 
 def points_per_value() -> int:

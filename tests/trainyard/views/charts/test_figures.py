@@ -44,6 +44,17 @@ def test_jct_curves() -> None:
     ]
 
 
+def test_the_curve_of_equal_jobs_lies_within_its_axis() -> None:
+    # One completion time has an axis of a hundredth of it.
+    curve = pd.DataFrame({"share": [1.0], "jct_s": [36_049.0]})
+    figure = charts.jct_cdf({"fifo": curve}, charts.Look(colours(STYLE), "fifo"))
+    (line,) = [one for one in figure.data if one.legendgroup]
+    low, high = (10.0**end for end in figure.layout.xaxis.range)
+    assert high < 1.02 * low
+    assert {*line.x} == {36_049.0}
+    assert low * 0.9999 <= 36_049.0 <= high
+
+
 def test_times_of_narrow_curves_stand_apart() -> None:
     # 20 min to 8 h, a factor of 24: the seventh part is a factor of 1.57, so 30 min would lie on
     # 20 min, 3 h on 2 h, and 8 h on 7 h.
