@@ -19,7 +19,7 @@ from trainyard.results import outcomes
 from trainyard.study.scenario import Scenario, TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces.sources import load_source
-from ui import state
+from ui import server, state
 from ui.exploring import instant as explore_moment
 
 
@@ -256,13 +256,15 @@ def test_the_shared_link_holds_what_is_looked_at_and_starts_nothing(
         next(item.proto.body for item in app.get("html") if "Copy link" in item.proto.body)
     )
     link = link.partition('value="')[2].partition('"')[0]
-    told = parse_qs(link.partition("?")[2])
+    [key] = parse_qs(link.partition("?")[2])["link"]
+    told = server.store().link_parameters(key)
+    assert told is not None
     assert {name: told[name] for name in ("job_id", "at", "r")} == {
-        "job_id": ["J6"],
-        "at": ["600"],
-        "r": ["1"],
+        "job_id": "J6",
+        "at": "600",
+        "r": "1",
     }
-    assert Study.unpack(told["s"][0]) == tiny
+    assert Study.unpack(told["s"]) == tiny
     assert not {"go", "seat"} & set(told)
 
 
