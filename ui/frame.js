@@ -61,16 +61,22 @@
     tick(table);
   }, true);
 
-  // The chips of the scenario are one stop of the keyboard, with arrows inside.
-  const chips = () => [...document.querySelectorAll(".st-key-chips button[aria-haspopup=dialog]")];
-  const rove = (to) => {
-    const all = chips(), own = to ?? all.find((one) => one.tabIndex === 0);
-    document.querySelector(".st-key-chips")?.setAttribute("role", "toolbar");
+  // The links of the pages, and the chips of the scenario, are one stop of the keyboard each, with arrows inside.
+  const BARS = { ".st-key-navigation": ["navigation", "a"], ".st-key-chips": ["toolbar", "button[aria-haspopup=dialog]"] };
+  const members = (bar) => [...document.querySelectorAll(`${bar} ${BARS[bar][1]}`)];
+  const barOf = (element) => Object.keys(BARS).find((bar) => members(bar).includes(element));
+  const rove = (bar, to) => {
+    const all = members(bar), stops = all.filter((one) => one.tabIndex === 0);
+    const own = to ?? (stops.length === 1 ? stops[0] : (all.find((one) => one.ariaCurrent) ?? all[0]));
+    document.querySelector(bar)?.setAttribute("role", BARS[bar][0]);
     for (const one of all) one.tabIndex = one === own ? 0 : -1;
   };
-  document.addEventListener("focusin", (event) => chips().includes(event.target) && rove(event.target));
+  document.addEventListener("focusin", (event) => {
+    const bar = barOf(event.target);
+    if (bar) rove(bar, event.target);
+  });
   document.addEventListener("keydown", (event) => {
-    const all = chips(), at = all.indexOf(event.target);
+    const bar = barOf(event.target), all = bar ? members(bar) : [], at = all.indexOf(event.target);
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: all.length - 1 }[event.key];
     if (at < 0 || !all[to]) return;
     event.preventDefault();
@@ -78,7 +84,8 @@
   });
 
   // What is drawn anew while it has the focus gives it to what stands in its place; what is gone for good gives it to
-  // what held it, to where the focus was before a drawer opened, or to the status of the runs.
+  // what held it, to where the focus was before a drawer opened, or to the status of the runs; a presentation that begins
+  // takes it, since its arrows are not those of a field.
   const FIELDS = ":is(button, input, select, textarea, a, [tabindex='0']):not(:disabled)";
   const first = (place) => [...document.querySelectorAll(`${place} ${FIELDS}`)].find((one) => one.checkVisibility());
   let [last, places, outside] = [null, [], []];
@@ -95,7 +102,7 @@
   setInterval(() => {
     if (!last || document.activeElement !== document.body || (last.checkVisibility() && !last.disabled)) return;
     const drawing = document.querySelector("[data-testid=stApp][data-test-script-state=running]");
-    for (const place of drawing ? places.slice(0, 1) : [...places, ...outside, ".st-key-status"]) {
+    for (const place of drawing ? places.slice(0, 1) : [".st-key-presenting_leave", ...places, ...outside, ".st-key-status"]) {
       const found = first(place);
       if (found) return found.focus({ preventScroll: true });
     }
@@ -189,8 +196,8 @@
   const DIALOG = /^\s*Connection (error|timed out)/;
   let lostAt = 0;
   const watch = () => {
-    rove();
     markPage();
+    Object.keys(BARS).forEach((bar) => rove(bar));
     markLessons();
     const app = document.querySelector("[data-testid=stApp]");
     // Menus and dialogs stand outside the app, and are to have its light or dark colours.

@@ -24,5 +24,10 @@ export default function ({ data, setTriggerValue }) {
   addEventListener("resize", fit, { signal: end.signal });
   // Before the ledger, which has arrows of its own.
   document.addEventListener("keydown", press, { signal: end.signal, capture: true });
-  return () => end.abort();
+  // The line on the keys shows only while they are heard.
+  root.classList.add("ty-keys");
+  return () => {
+    end.abort();
+    root.classList.remove("ty-keys");
+  };
 }

@@ -93,6 +93,7 @@ def test_lessons_run_in_this_browser_are_ticked_and_a_lesson_is_presented_by_key
     expect(title).to_have_text("Gangs and fragmentation")
     expect(page.locator(".st-key-lesson_list")).to_be_hidden()
     expect(page.locator(".st-key-navigation")).to_be_hidden()
+    expect(page.get_by_role("button", name="Leave (Esc)")).to_be_visible()
     page.keyboard.press("ArrowRight")
     expect(title).to_have_text("Mixed GPUs")
     page.keyboard.press("Escape")
