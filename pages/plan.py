@@ -1,4 +1,4 @@
-"""Plan: node count for a target, what-if slider, sweeps, quotas, mid-run switch, backtest."""
+"""Plan: node count for a target, sweeps, quotas, mid-run switch, backtest."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import streamlit as st
 from trainyard.study.sweep import Sweep
 from ui import url_params
 from ui.layout import run_page
-from ui.planning import backtest, mid_run_switch, quotas, sweep, what_if
+from ui.planning import backtest, mid_run_switch, quotas, sweep
 from ui.planning import capacity as plan
 
 TABS: Final[url_params.Tabs] = {
     "capacity": ("Capacity", plan.draw),
-    what_if.NAME: ("What if", what_if.draw),
     "sweep": ("Sweep", sweep.draw),
     quotas.NAME: ("Quotas", quotas.draw),
     mid_run_switch.NAME: ("Mid-run change", mid_run_switch.draw),

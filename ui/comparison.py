@@ -36,6 +36,12 @@ def _compare_cached(key: str, _runs: StudyResults) -> ComparedRuns | None:
     return compare_runs(_runs, server.store())
 
 
+def stored_before() -> ComparedRuns | None:
+    """Return the stored comparison before the last change of the scenario; None without one."""
+    study = state.session().before_study
+    return None if study is None else compare(stored_results.gather(study))
+
+
 def build_view(compared: ComparedRuns, choice: ComparisonChoice) -> ComparisonView:
     """Return the view of a comparison for a choice, cached for all sessions.
 
@@ -55,8 +61,13 @@ def _build_view_cached(
     del key
     window = ComparisonChoice(window=_choice.window)
     seen = _zoom_cached(views.key_of(_compared, window), _compared, _choice.window)
-    group = None if _choice.group is None else _compare_group(seen.report.mark, _choice.group, seen)
-    return views.build(seen, _choice, group)
+    groups = [
+        _compare_group(runs.report.mark, _choice.group, runs)
+        if runs is not None and _choice.group is not None
+        else None
+        for runs in (seen, seen.before)
+    ]
+    return views.build(seen, _choice, *groups)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

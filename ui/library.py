@@ -332,7 +332,7 @@ def _open(item: Item) -> None:
     recipe, session = _admitted_recipe(item), state.session()
     if isinstance(recipe, FromHere):
         session.replace(recipe.study)
-        session.displayed_study, session.window = recipe.study, None
+        session.displayed_study, session.before_study, session.window = recipe.study, None, None
         st.switch_page(
             "pages/plan.py",
             query_params=state.url_parameters() | mid_run_switch.url_parameters(recipe),

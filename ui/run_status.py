@@ -114,22 +114,23 @@ def _draw_parts(page: str) -> None:
             type="tertiary",
         ):
             _draw_details(session)
+        _draw_undo(session)
         _draw_run_or_cancel(session, page, status_now)
 
 
 def _draw_run_or_cancel(session: state.Session, page: str, status: Status) -> None:
-    """Draw Cancel, which stops all runs, while runs are live; else Run."""
+    """Draw Cancel, which stops all runs, while runs are live; Run if results are not up to date."""
     with st.container(key="go"):
         if session.live_jobs:
             # A callback runs before any rerun, so the click cannot get lost.
             st.button(
                 "Cancel", key="cancel", on_click=session.cancel, icon=":material/stop_circle:"
             )
-        else:
-            _draw_run(session, page, status)
+        elif status.differs:
+            _draw_run(session, page)
 
 
-def _draw_run(session: state.Session, page: str, status: Status) -> None:
+def _draw_run(session: state.Session, page: str) -> None:
     """Draw Run, which runs the scenario and opens Compare.
 
     It is primary unless the page has a primary button, and disabled if the scenario cannot run.
@@ -142,7 +143,7 @@ def _draw_run(session: state.Session, page: str, status: Status) -> None:
     is_blocked = profiles.blocking_coverage(
         session.study
     ) is not None or new_study.is_trace_missing(session.study, server.store())
-    is_primary = status.differs and not page_has_primary and not is_blocked
+    is_primary = not page_has_primary and not is_blocked
     kind: Literal["primary", "secondary"] = "primary" if is_primary else "secondary"
     if st.button(
         "Run",
@@ -150,7 +151,6 @@ def _draw_run(session: state.Session, page: str, status: Status) -> None:
         icon=":material/play_arrow:",
         type=kind,
         disabled=is_blocked,
-        help=None if status.differs else "Up to date. Opens the results.",
     ):
         try:
             session.run()
@@ -170,7 +170,7 @@ def _has_complete_policy(session: state.Session) -> bool:
 
 
 def _draw_details(session: state.Session) -> None:
-    """Draw the popover of the status: live runs, else changes or age of results; Undo."""
+    """Draw the popover of the status: live runs, else changes or age of results."""
     if session.live_jobs:
         for job in session.live_jobs[:_MAX_LINES]:
             line = words.plain(progress.describe_run(session, job))
@@ -193,7 +193,6 @@ def _draw_details(session: state.Session) -> None:
         st.caption(f"No policy of this scenario has run yet.{other_note}")
     else:
         _draw_result_age(session, stored_results.gather(session.displayed_study))
-    _draw_undo(session)
 
 
 def _draw_result_age(session: state.Session, runs: StudyResults) -> None:

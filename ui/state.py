@@ -110,6 +110,10 @@ class Session:
     pending_study : Study or None
         The running study while older results stay displayed, until its first policy is complete;
         None if nothing runs or the running study is displayed.
+    before_study : Study or None
+        The study displayed before its scenario was changed, until that is undone or accepted.
+    shows_both : bool
+        Whether the ledger has the figures of that study too.
     jobs : dict
         Result key -> the submitted run, or how it ended without a result.
     form_version : int
@@ -151,6 +155,8 @@ class Session:
     watcher: str = field(default_factory=lambda: uuid.uuid4().hex)
     displayed_study: Study | None = None
     pending_study: Study | None = None
+    before_study: Study | None = None
+    shows_both: bool = False
     jobs: dict[str, Submission] = field(default_factory=dict)
     form_version: int = 0
     upload: Upload | None = None
@@ -199,7 +205,7 @@ class Session:
         """Replace the study; display and list its stored results. Return True if there are any."""
         self.replace(study)
         if has_results := stored_results.has_results(self.study):
-            self.displayed_study = self.study
+            self.displayed_study, self.before_study = self.study, None
             self.notice = _add_to_runs(study)
         return has_results
 
@@ -234,9 +240,8 @@ class Session:
 
     @property
     def _jobs(self) -> tuple[Any, ...]:
-        """Source, format, options and range of the displayed trace, without its load."""
-        trace = (self.displayed_study or self.study).base.trace
-        return trace.source, trace.fmt, trace.read, trace.from_s, trace.to_s
+        """Jobs of the displayed study."""
+        return _jobs_of(self.displayed_study or self.study)
 
     @property
     def live_jobs(self) -> list[Submission]:
@@ -281,7 +286,7 @@ class Session:
         if stored_results.has_results(self.pending_study, self.computed_keys or None) or any(
             job.state == "failed" for job in self.jobs.values()
         ):
-            self.displayed_study, self.pending_study = self.pending_study, None
+            self._display(self.pending_study)
         elif not self.live_jobs:
             self.pending_study, self.jobs = None, {}
 
@@ -310,9 +315,10 @@ class Session:
         keeps_display = self.displayed_study is not None and stored_results.has_results(
             self.displayed_study
         )
-        self.displayed_study, self.pending_study = (
-            (self.displayed_study, study) if keeps_display else (study, None)
-        )
+        if keeps_display:
+            self.pending_study = study
+        else:
+            self.displayed_study, self.pending_study, self.before_study = study, None, None
         self.jobs = {}
         self.computed_keys, self.first_reports, self.stopped_s = set(), {}, {}
         try:
@@ -329,6 +335,19 @@ class Session:
         self._wait_for_short_runs()
         self.display_pending()
         self.drawn_finished_count = self.finished_count
+
+    def _display(self, study: Study) -> None:
+        """Display a study; keep the one before the change, if policies of both have results."""
+        before = self.before_study or self.displayed_study
+        self.displayed_study, self.pending_study = study, None
+        self.before_study = before if before is not None and _has_changed(before, study) else None
+
+    def show_before(self) -> None:
+        """Display the study before the change, and its scenario in the forms; keep the other."""
+        if self.before_study is not None and self.displayed_study is not None:
+            before, self.before_study = self.before_study, self.displayed_study
+            self.replace(before)
+            self.displayed_study = self.study
 
     def _wait_for_short_runs(self) -> None:
         """Wait up to `MOMENT_S` if all runs are expected to end by then.
@@ -354,6 +373,23 @@ class Session:
             if (report := job.progress) is not None:
                 self.stopped_s[job.key] = report.now_s
             job.cancel()
+
+
+def _jobs_of(study: Study) -> tuple[Any, ...]:
+    """Return source, format, options and range of the trace of a study, without its load."""
+    trace = study.base.trace
+    return trace.source, trace.fmt, trace.read, trace.from_s, trace.to_s
+
+
+def _has_changed(before: Study, after: Study) -> bool:
+    """Return True if two studies of one trace have other results for a policy of both."""
+    if _jobs_of(before) != _jobs_of(after):
+        return False
+    keys, others = (
+        {title: own[0] for title, own in zip(runs.titles, runs.keys, strict=True)}
+        for runs in map(stored_results.gather, (before, after))
+    )
+    return any(keys[title] != others[title] for title in keys.keys() & others.keys())
 
 
 def with_seed_and_repeats(study: Study, seed: int, repeats: int) -> Study:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 from sim.cluster import Cluster
 from sim.params import Spec
-from trainyard.formatting import RunClock, in_sentence
+from trainyard.formatting import RunClock, gpu_type, in_sentence
 from trainyard.store import Store
 from trainyard.study import catalog
 from trainyard.study.branch_point import Branch, FromHere, group_names
@@ -67,13 +68,7 @@ def study_changes(old: Study, new: Study, store: Store | None = None) -> list[st
     """Return the changes between two studies, one text each; `store` names uploads."""
     before, after = _flatten(old.base.to_json()), _flatten(new.base.to_json())
     texts = _source_changes(str(before.pop("trace.source")), str(after.pop("trace.source")), store)
-    if old.base.cluster != new.base.cluster:
-        gpus_before, gpus_after = old.base.cluster.gpus, new.base.cluster.gpus
-        texts.append(
-            f"cluster: {gpus_before:,} → {gpus_after:,} GPU{'' if gpus_after == 1 else 's'}"
-            if gpus_before != gpus_after
-            else "cluster"
-        )
+    texts += _cluster_changes(old.base.cluster, new.base.cluster)
     keys = [
         key
         for key in dict.fromkeys([*before, *after])
@@ -98,6 +93,27 @@ def study_changes(old: Study, new: Study, store: Store | None = None) -> list[st
     if old.repeats != new.repeats:
         texts.append(f"repeats {old.repeats} → {new.repeats}")
     return texts
+
+
+def _cluster_changes(old: Cluster, new: Cluster) -> list[str]:
+    """Return the changes of the cluster: node counts per row if no more, else GPUs in all."""
+    if old == new:
+        return []
+    counts = [group.count for group in old.groups]
+    if len(counts) == len(new.groups) and new == replace(
+        old,
+        groups=tuple(
+            replace(group, count=other.count)
+            for group, other in zip(old.groups, new.groups, strict=True)
+        ),
+    ):
+        return [
+            f"{count:,} → {group.count:,} {gpu_type(group.name or group.gpu_type) or 'CPU'} nodes"
+            for count, group in zip(counts, new.groups, strict=True)
+            if count != group.count
+        ]
+    gpus = f"{old.gpus:,} → {new.gpus:,} GPU{'' if new.gpus == 1 else 's'}"
+    return [f"cluster: {gpus}" if old.gpus != new.gpus else "cluster"]
 
 
 def _source_changes(old: str, new: str, store: Store | None) -> list[str]:

@@ -45,6 +45,8 @@ class ComparedRuns:
         Title of a policy without a result -> its last one, of other settings, which is shown faint.
     computed : mapping of Loads
         Window -> what `loads` would compute for it.
+    before : ComparedRuns or None
+        The runs before a change of the scenario; figures show their strong lines dotted.
     """
 
     runs: StudyResults
@@ -56,6 +58,7 @@ class ComparedRuns:
     epoch: str = ""
     earlier: Mapping[str, StoredResult] = field(default_factory=dict)
     computed: Mapping[Window | None, Loads] = field(default_factory=dict)
+    before: ComparedRuns | None = None
 
     @property
     def baseline(self) -> str:
@@ -108,7 +111,9 @@ class ComparedRuns:
     @property
     def key(self) -> tuple[object, ...]:
         """Cache key of the figures of these runs."""
-        return self.report.mark, self.source, self.window, self.epoch, *sorted(self.earlier)
+        before = () if self.before is None else (self.before.report.mark, self.before.source)
+        own = self.report.mark, self.source, self.window, self.epoch
+        return *own, *sorted(self.earlier), *before
 
     def series(self, kind: str) -> dict[str, pd.DataFrame]:
         """Return title -> frame of one kind, for the drawn policies."""
@@ -180,20 +185,35 @@ class ComparedRuns:
         more = len({*self.report.labels, *self.earlier} - hidden) - len(drawn)
         colours = {title: self.style[title][0] for title in drawn}
         earlier = frozenset(self.earlier)
+        before = {
+            f"was {charts.lines.short_names([title])[title]}": title
+            for title in dict.fromkeys((self.baseline, high))
+            if self.differs_before(title)
+        }
+        colours |= {name: self.style[title][0] for name, title in before.items()}
         return charts.Look(
             colours,
             self.baseline,
             high,
             alone,
             earlier=earlier,
+            before=before,
             more=more,
             scale=scale,
             source=self.source,
         )
 
+    def differs_before(self, title: str) -> bool:
+        """Return True if the runs before the change have another result of a policy."""
+        if self.before is None or title not in self.before.report.labels or title in self.earlier:
+            return False
+        own, other = self.runs, self.before.runs
+        return own.keys[own.titles.index(title)][0] != other.keys[other.titles.index(title)][0]
+
     def with_window(self, window: Window | None) -> ComparedRuns:
         """Return a copy with another window; frames stay unchanged."""
-        return replace(self, window=window)
+        before = self.before and self.before.with_window(window)
+        return replace(self, window=window, before=before)
 
 
 def compare_runs(runs: StudyResults, store: Store) -> ComparedRuns | None:

@@ -11,10 +11,12 @@ import pandas as pd
 from sim.metrics.registry import Metric
 from trainyard.formatting import MISSING, count
 from trainyard.results import groups, validity
+from trainyard.results.compare import SLOWER
 from trainyard.results.detail_data import has_several_types
 from trainyard.results.groups import GroupComparison
 from trainyard.results.headline import GOALS, Headline
 from trainyard.views import jobs, ledger, over_time
+from trainyard.views.before_after import BeforeAfter, before_after, scenarios
 from trainyard.views.charts import visible
 from trainyard.views.compared_runs import ComparedRuns, Window
 from trainyard.views.figure_view import FigureView
@@ -114,6 +116,8 @@ class ComparisonView:
         withheld.
     tiles : tuple of Tile
         Figures of the highlighted policy; empty under overload.
+    change : BeforeAfter or None
+        What a change of the scenario did; None without one.
     tabs : tuple of str
         The tabs that have something to show.
     is_overloaded : bool
@@ -132,6 +136,7 @@ class ComparisonView:
     notes: str
     table: pd.DataFrame
     tiles: tuple[Tile, ...]
+    change: BeforeAfter | None
     tabs: tuple[str, ...]
     is_overloaded: bool
     is_draft: bool
@@ -167,15 +172,24 @@ class ComparisonView:
             return ledger.columns(self.table, "", ledger.OVERLOADED)
         return ledger.columns(self.table, self.choice.goal)
 
-    def ledger(self, metrics: list[Metric], status: ledger.State) -> LedgerView:
+    def ledger(
+        self, metrics: list[Metric], status: ledger.State, *, both: bool = False
+    ) -> LedgerView:
         """Return the ledger with these columns; `status` is the state of the session.
+
+        `both` = with the figures before and after the change, in place of the baseline.
 
         Raises
         ------
         StoreError
             If a stored result was deleted.
         """
-        return ledger.ledger_of(self.group_runs, self.table, metrics, status)
+        if self.change is None or not both:
+            return ledger.ledger_of(self.group_runs, self.table, metrics, status)
+        # The share of slower jobs is against the baseline of the same scenario.
+        metrics = [metric for metric in metrics if metric != SLOWER]
+        own = ledger.ledger_of(self.group_runs, self.table, metrics, status)
+        return scenarios(own, metrics, self.change)
 
 
 def key_of(compared: ComparedRuns, choice: ComparisonChoice) -> tuple[object, ...]:
@@ -193,6 +207,7 @@ def build(
     compared: ComparedRuns,
     choice: ComparisonChoice,
     group: GroupComparison | None,
+    group_before: GroupComparison | None = None,
     *,
     is_draft: bool = False,
 ) -> ComparisonView:
@@ -204,8 +219,8 @@ def build(
         The runs.
     choice : ComparisonChoice
         What is looked at.
-    group : GroupComparison or None
-        The comparison over the chosen group; None = all jobs.
+    group, group_before : GroupComparison or None
+        The comparison over the chosen group, after and before a change; None = all jobs.
     is_draft : bool
         Whether a slider that moves asks for it. Nothing is skipped; it only enters the view and its
         key, and gives empty tiles under overload, where there are none otherwise.
@@ -219,12 +234,20 @@ def build(
     choice = replace(choice, goal=choice.goal or next(iter(report.headlines)))
     seen = compared if compared.window == choice.window else compared.with_window(choice.window)
     is_overloaded = report.first_headline.verdict == "overload"
+    if group is not None and compared.before is not None:
+        before = group_before and _of_group(compared.before, group_before)
+        compared, seen = replace(compared, before=before), replace(seen, before=before)
     table = _table(compared, group)
+    cells, change = ledger.by_place(table), None
+    if compared.before is not None:
+        was = ledger.by_place(_table(compared.before, group_before))
+        goal = ledger.ALL[choice.goal]
+        change = before_after(compared, choice.high or compared.baseline, goal, (was, cells))
     headline, facts = _headline(compared, choice, group)
     if is_overloaded:
         tiles = EMPTY_TILES if is_draft else ()
     else:
-        tiles = _tiles(compared, ledger.by_place(table), choice, whole=group is None)
+        tiles = _tiles(compared, cells, choice, change, whole=group is None)
     return ComparisonView(
         runs=seen,
         group_runs=seen if group is None else _of_group(seen, group),
@@ -234,6 +257,7 @@ def build(
         notes=_notes(compared, whole=group is None),
         table=table,
         tiles=tiles,
+        change=change,
         tabs=_tabs(compared),
         is_overloaded=is_overloaded,
         is_draft=is_draft,
@@ -291,9 +315,16 @@ def _table(compared: ComparedRuns, group: GroupComparison | None) -> pd.DataFram
 
 
 def _tiles(
-    compared: ComparedRuns, cells: Cells, choice: ComparisonChoice, *, whole: bool
+    compared: ComparedRuns,
+    cells: Cells,
+    choice: ComparisonChoice,
+    change: BeforeAfter | None,
+    *,
+    whole: bool,
 ) -> tuple[Tile, ...]:
     """Return tiles of the highlighted policy, with the baseline's values: one per known metric.
+
+    After a change of the scenario they tell the value before it in place of the difference.
 
     Empty tiles if the policy only has a result of earlier settings.
     """
@@ -311,12 +342,17 @@ def _tiles(
             continue
         base = ledger.cell(cells, compared.baseline, metric, "")
         is_compared = compared.baseline not in ("", title)
+        was = change.was(title, metric) if change is not None else ""
         tiles.append(
             Tile(
                 title=f"{metric.title}{_window_note(name)}",
                 value=own.text,
                 base=f"{visible(compared.baseline, _BASE_NAME)} {base.text}" if is_compared else "",
-                lines=(_change_line(own),) if is_compared and own.change else (),
+                lines=((f"was {was}", ""),)
+                if was
+                else (_change_line(own),)
+                if is_compared and own.change
+                else (),
                 help=f"{metric.help} {own.help}".strip(),
                 goal=name if name in GOALS else "",
                 chosen=name == choice.goal,

@@ -34,7 +34,12 @@ def jct_cdf(compared: ComparedRuns, look: charts.Look | None = None) -> FigureVi
     Parameters as in `trainyard.views.over_time.queue`.
     """
     look = look or compared.look(alone=True)
-    curves = {title: compared.frames["cdf"][title] for title in look.colours}
+    curves = {
+        title: compared.frames["cdf"][title] for title in look.colours if title not in look.before
+    }
+    if compared.before is not None:
+        frames = compared.before.frames["cdf"]
+        curves |= {name: frames[title] for name, title in look.before.items()}
     left_out = {title: compared.report.left_out.get(title, 0) for title in curves}
     figure = charts.jct_cdf(curves, look, left_out)
     halves = ", ".join(

@@ -51,7 +51,8 @@ def queue(
         If a stored result was deleted.
     """
     look = look or compared.look(alone=True)
-    loads, titles, alone = compared.loads, list(look.colours), look.alone
+    loads, alone = compared.loads, look.alone
+    titles = [title for title in look.colours if title not in look.before]
     strong = [title for title in titles if title in (look.baseline, look.high)]
     busy = compared.cluster.gpus > 0 and not only_queue
     is_limited = busy and bool(strong) and len(titles) > charts.lines.MAX_BUSY
@@ -66,6 +67,7 @@ def queue(
             note,
             {title: loads.runs[title].most for title in strong},
             " and ".join(charts.lines.short_names(strong).values()) if is_limited else "",
+            _course_before(compared, look),
         ),
         look,
         compared.axis,
@@ -81,6 +83,22 @@ def queue(
         f"{rows} over time. Longest queue: {most}. {compared.report.headline}",
         lambda: _series(compared),
         _repeat(compared) if alone else "",
+    )
+
+
+def _course_before(compared: ComparedRuns, look: charts.Look) -> charts.Course | None:
+    """Return queue and GPU use before a change, up to the end of the axis; None = no line."""
+    if compared.before is None or not look.before:
+        return None
+    loads = compared.before.loads
+    edges = loads.edges_s[: max(int(np.searchsorted(loads.edges_s, compared.axis.t1_s)) + 1, 2)]
+    runs = {name: loads.runs[title] for name, title in look.before.items()}
+    bins = len(edges) - 1
+    return charts.Course(
+        edges,
+        loads.exact,
+        {name: run.waiting[:bins] for name, run in runs.items()},
+        {name: run.busy[:bins] for name, run in runs.items()},
     )
 
 

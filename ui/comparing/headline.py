@@ -48,6 +48,34 @@ def draw_headline(view: ComparisonView) -> None:
     st.html(f'<h1 class="ty-answer">{text}</h1><p class="ty-facts">{below}</p>')
 
 
+def draw_change(view: ComparisonView) -> None:
+    """Draw what the last change of the scenario did, and the buttons to undo or to accept it."""
+    change, session = view.change, state.session()
+    if change is None:
+        return
+    figures = ", ".join(
+        f"{html.escape(charts.visible(title, _NAME))} {was} → <b>{now}</b>"
+        for title, was, now in change.figures
+    )
+    scenarios, dotted = ("A → B, ", "A") if session.shows_both else ("", "before")
+    text = f"<b>{scenarios}{html.escape(charts.visible(change.changes, 120))}:</b> {figures}."
+    with st.container(horizontal=True, key="change", vertical_alignment="center", gap=8):
+        st.html(f"<p>{text} {change.cost} <small>dotted: {dotted}</small></p>")
+        if view.is_draft:
+            return
+        if st.button("Swap A and B" if session.shows_both else "Undo", key="change_undo"):
+            session.show_before()
+            if not session.shows_both:
+                session.before_study = None
+            st.rerun()
+        if not session.shows_both and st.button("Keep as scenario B", key="change_keep"):
+            session.shows_both = True
+            st.rerun(scope="fragment")
+        if st.button("Close A" if session.shows_both else "✕", key="change_close", type="tertiary"):
+            session.before_study, session.shows_both = None, False
+            st.rerun()
+
+
 def is_unfinished(runs: StudyResults) -> bool:
     """Return True while runs are live and policies lack results: no headline yet."""
     return bool(state.session().live_jobs) and len(runs.places) < len(runs.titles)

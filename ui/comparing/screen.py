@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -12,7 +11,6 @@ import streamlit as st
 from sim.errors import TrainyardError
 from sim.metrics.registry import Metric
 from trainyard.results.outcomes import StudyResults
-from trainyard.study.study import Study
 from trainyard.views import charts, ledger
 from trainyard.views.charts import lines
 from trainyard.views.compared_runs import ComparedRuns
@@ -87,6 +85,7 @@ def _draw_empty(runs: StudyResults) -> None:
 
 def _draw_page(stored: ComparedRuns) -> None:
     """Draw the comparison, or the slider's preview while it moves, and the tabs."""
+    stored = replace(stored, before=comparison.stored_before())
     choice = read_choice(stored)
     draft, fault = slider.preview_view(state.session().displayed_study, choice)
     view = comparison.build_view(stored, choice)
@@ -115,6 +114,7 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
         _draw_top(view)
         if fault:
             st.error(words.plain(fault), icon=":material/error:")
+        headline.draw_change(view)
         is_judged = view.is_draft or not view.is_overloaded
         if not shows_charts(view):
             headline.draw_notes(view, has_ledger=False)
@@ -136,37 +136,6 @@ def shows_charts(view: ComparisonView) -> bool:
     return (
         view.is_draft or not view.is_overloaded or actions.is_compared_anyway(view.runs.report.mark)
     )
-
-
-def draw_slider_page(study: Study | None) -> None:
-    """Draw the slider of Plan and its results; `study` = scenario with results, or None."""
-    slider.drop_unfinished()
-    live = bool(state.session().live_jobs)
-    st.fragment(_draw_slider_page, run_every=EVERY_S if live else None)(study)
-
-
-def _draw_slider_page(study: Study | None) -> None:
-    """Draw the slider of Plan, and the preview or the stored results of `study`."""
-    stored = None if study is None else comparison.compare(stored_results.gather(study))
-    end_s = math.inf if stored is None else stored.report.end_s
-    hidden = () if stored is None else comparison.hidden_policies(stored.runs.titles)
-    choice = ComparisonChoice(window=zoom_window.current(end_s), hidden=hidden)
-    view, fault = slider.preview_view(study, choice)
-    if view is None and stored is not None and not fault:
-        view = comparison.build_view(
-            stored, replace(choice, high=comparison.highlighted_policy(stored.report))
-        )
-    with st.container(key="compare", gap=8):
-        with st.container(width=420, key="choose"):
-            slider.draw()
-        if fault:
-            st.error(words.plain(fault), icon=":material/error:")
-        if view is not None:
-            headline.draw_headline(view)
-            _draw_charts(view)
-            # Columns stay the same while the slider passes an overload.
-            _draw_ledger(replace(view, is_overloaded=False))
-    slider.apply_rested()
 
 
 def read_choice(stored: ComparedRuns) -> ComparisonChoice:
@@ -292,11 +261,12 @@ def _draw_ledger(view: ComparisonView) -> None:
         hidden = view.choice.hidden
         status = ledger.State(view.choice.high, notes, changed, hidden, figure.is_dark())
         names = tuple(metric.name for metric in metrics)
-        ledger_key = (*view.key, names, status.high, *notes.items(), *changed, status.dark)
+        both = state.session().shows_both
+        ledger_key = (*view.key, names, status.high, *notes.items(), *changed, status.dark, both)
         component.draw(
-            view.ledger(metrics, status)
+            view.ledger(metrics, status, both=both)
             if view.is_draft
-            else _cached_ledger(ledger_key, view, metrics, status),
+            else _cached_ledger(ledger_key, view, metrics, status, both=both),
             "ledger",
             component.LedgerCharts(_TIME, _CURVE, strip=True),
             on_high=_on_highlight,
@@ -307,11 +277,16 @@ def _draw_ledger(view: ComparisonView) -> None:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _cached_ledger(
-    key: tuple[object, ...], _view: ComparisonView, _metrics: list[Metric], _status: ledger.State
+    key: tuple[object, ...],
+    _view: ComparisonView,
+    _metrics: list[Metric],
+    _status: ledger.State,
+    *,
+    both: bool,
 ) -> ledger.LedgerView:
     """Return the ledger of a view, cached for all sessions and never changed."""
     del key
-    return _view.ledger(_metrics, _status)
+    return _view.ledger(_metrics, _status, both=both)
 
 
 def _on_highlight(title: str) -> None:

@@ -1,1 +1,1 @@
-"""The Plan page: capacity, sweeps, what-if slider, quotas, mid-run switch, backtest."""
+"""The Plan page: capacity, sweeps, quotas, mid-run switch, backtest."""

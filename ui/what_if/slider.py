@@ -32,7 +32,8 @@ SCRIPT: Final = Path(__file__).with_name("what_if.js")
 _HTML: Final = (
     '<div class="ty-what-if" title="Drag to preview. Release to change the scenario and run it.">'
     '<span>Change</span><select aria-label="Setting of the slider" tabindex="-1"></select>'
-    '<small></small><input type="range"><small></small><output></output></div>'
+    '<small></small><input type="range" list="ty-was"><small></small><output></output>'
+    '<datalist id="ty-was"></datalist></div>'
 )
 _MOUNT: Final = st.components.v2.component(
     "trainyard_what_if",
@@ -99,9 +100,13 @@ def draw() -> None:
         return
     _previews()  # so that the process is warm when the slider moves
     path = st.session_state.get(f"{_KEY}/path", settings_list[0].path)
+    before = session.before_study
+    old_settings = [] if before is None else settings.settings_or_empty(before)
+    was = {setting.path: setting.now for setting in old_settings}
     data = {
         "axes": [
-            asdict(setting) | {"title": charts.visible(setting.title, _MAX_NAME)}
+            asdict(setting)
+            | {"title": charts.visible(setting.title, _MAX_NAME), "was": was.get(setting.path)}
             for setting in settings_list
         ],
         "path": path,
@@ -191,6 +196,8 @@ def preview_view(
     if preview is None or preview.compared is None:
         return None, "" if preview is None else preview.error
     compared = preview.compared
+    before = comparison.stored_before() or preview.before
+    compared = replace(compared, before=before and before.with_window(choice.window))
     high = comparison.highlighted_policy((preview.before or compared).report)
     high = high if high in compared.runs.titles else comparison.highlighted_policy(compared.report)
     view = build(compared, replace(choice, high=high), preview.group, is_draft=True)

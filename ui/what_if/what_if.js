@@ -8,7 +8,7 @@ const SLOW_MS = 250, REST_MS = 700;
 
 window.trainyardSlider = ({ data, parentElement, setTriggerValue }) => {
   const root = parentElement.querySelector(".ty-what-if");
-  if (!states.has(root)) states.set(root, listen({ root, names: root.querySelector("select"), range: root.querySelector("input"), text: root.querySelector("output"), ends: root.querySelectorAll("small"), seq: 0, end: new AbortController() }));
+  if (!states.has(root)) states.set(root, listen({ root, names: root.querySelector("select"), range: root.querySelector("input"), text: root.querySelector("output"), was: root.querySelector("datalist"), ends: root.querySelectorAll("small"), seq: 0, end: new AbortController() }));
   const s = Object.assign(states.get(root), { data, send: setTriggerValue });
   const titles = JSON.stringify(data.axes.map((axis) => axis.title));
   if (s.titles !== titles) {
@@ -31,6 +31,7 @@ function show(s, value = axis(s).now) {
   Object.assign(s.range, { min: low, max: high, step });
   s.range.value = value;
   s.range.setAttribute("aria-label", title);
+  s.was.replaceChildren(...(axis(s).was == null || axis(s).was === axis(s).now ? [] : [Object.assign(document.createElement("option"), { value: axis(s).was })]));
   write(s);
 }
 

@@ -37,6 +37,8 @@ _APART_PX: Final = 4
 _NAME_CHARS: Final = 14
 """Maximum length of a name, also with a note."""
 HIGH_PX, BASE_PX, FAINT_PX = 2.6, 2.0, 1.2
+DOTTED: Final = "1.5px,4px"
+"""Dash of results before a change."""
 FAINT: Final = 0.55
 """Opacity of all lines but the baseline and the highlighted one."""
 EARLIER: Final = 0.25
@@ -65,6 +67,8 @@ class Look:
         Title of a policy -> dash of its line, where two lines have one colour; else solid.
     earlier : frozenset of str
         Policies whose lines are of other settings than the rest.
+    before : mapping of str
+        Name of a dotted line -> title of the policy, whose result before a change it shows.
     more : int
         Number of policies that only the table shows.
     scale : float
@@ -79,6 +83,7 @@ class Look:
     alone: bool = False
     dashes: Mapping[str, str] = field(default_factory=dict)
     earlier: frozenset[str] = frozenset()
+    before: Mapping[str, str] = field(default_factory=dict)
     more: int = 0
     scale: float = 1.0
     source: str = ""
@@ -100,22 +105,27 @@ class Look:
         their width but are the palest. The id is of the policy and `row`, so that a line keeps its
         element in the page while others come and go.
         """
-        strong = {self.high: HIGH_PX, self.baseline: BASE_PX}.get(title)
+        dotted = BASE_PX if title in self.before else None
+        width = {self.high: HIGH_PX, self.baseline: BASE_PX}.get(title, dotted)
         return {
             "type": "scatter",
             "mode": "lines",
             "name": literal(title),
             "legendgroup": title,
             "uid": f"{row}-{crc32(title.encode('utf-8', 'replace')):x}",
-            "opacity": EARLIER if title in self.earlier else FAINT if strong is None else 1.0,
+            "opacity": EARLIER if title in self.earlier else FAINT if width is None else 1.0,
             "line": {
                 "color": self.colours[title],
-                "width": strong or FAINT_PX,
-                "dash": self.dashes.get(title, "solid"),
+                "width": width or FAINT_PX,
+                "dash": self._dash(title),
             },
             "hoverinfo": "y+name" if self.alone else "skip",
             "showlegend": False,
         }
+
+    def _dash(self, title: str) -> str:
+        """Return the dash of a line; dotted = the result before a change."""
+        return DOTTED if title in self.before else self.dashes.get(title, "solid")
 
     def area(self) -> Trace:
         """Return the style of the filled area between the two strong lines."""
@@ -204,7 +214,9 @@ class Look:
                 | {"captureevents": True, "name": title}
             )
             width = 3 if is_strong else 2
-            shapes.append(_line_shape(title, colour, width, (10, 22), (place, place), height))
+            sample = _line_shape(title, colour, width, (10, 22), (place, place), height)
+            sample["line"]["dash"] = self._dash(title)
+            shapes.append(sample)
             end = ends_px[title]
             if all(abs(end - other) >= _APART_PX for one, other in ends_px.items() if one != title):
                 shapes.append(_line_shape(title, colour, 1, (1, 9), (end, place), height))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -84,6 +84,8 @@ class Course:
         is drawn.
     few_note : str
         Which policies the row of GPUs busy is limited to; "" = all of `waiting`.
+    before : Course or None
+        Results before a change, by the names of `Look.before`; None = none are drawn.
     """
 
     edges_s: Floats
@@ -93,6 +95,7 @@ class Course:
     note: str = ""
     most: Mapping[str, Floats] = field(default_factory=dict)
     few_note: str = ""
+    before: Course | None = None
 
     @property
     def line_note(self) -> str:
@@ -131,25 +134,26 @@ def load(
     height = HEIGHT_PX if whole else _ALONE_PX
     busy = bool(course.busy)
     queue_px = _QUEUE_PX if busy else (TOP_PX, BOTTOM_PX)
-    rows = [(course.waiting, queue_px, "y")] + ([(course.busy, _BUSY_PX, "y2")] if busy else [])
     traces: list[Trace] = []
     if shaded:
         traces += _area(course, look, x)
     if not course.exact:
         traces += _bands(course, look, x)
-    for values, _, axis in rows:
-        traces += [
-            look.line(title, axis)
-            | _line(course, values[title], x)
-            | {"yaxis": axis, "hovertemplate": _UNITS[axis]}
-            for title in look.order
-            if title in values
-        ]
-    strong = [title for title in look.colours if title in (look.baseline, look.high)]
-    highest = _highest(course, look.colours)
+    before = course.before or Course(course.edges_s, course.exact, {}, {})
+    for own in (before, course):
+        for values, axis in ((own.waiting, "y"), (own.busy if busy else {}, "y2")):
+            traces += [
+                look.line(title, axis)
+                | _line(own, values[title], x)
+                | {"yaxis": axis, "hovertemplate": _UNITS[axis]}
+                for title in look.order
+                if title in values
+            ]
+    strong = [title for title in look.colours if title in (look.baseline, look.high, *look.before)]
+    highest = _highest(course) | _highest(before)
     top = _HEADROOM * (max(highest[title] for title in strong or look.colours) or 1.0)
     beyond = {title: f"↑{most:,.0f}" for title, most in highest.items() if most > top}
-    ends = _ends_px(course.waiting, queue_px, top)
+    ends = _ends_px({**course.waiting, **before.waiting}, queue_px, top)
     names_px = (NAMES_TOP_PX, queue_px[1])
     names, samples = look.names(ends, names_px, height, beyond, look.more_note)
     title = _queue_title(course, shaded)
@@ -178,7 +182,7 @@ def load(
         # Many names of the queue reach into this row.
         pitch, count = look.scale * PITCH_PX, len(ends) + bool(look.more)
         begin = min(NAMES_TOP_PX + pitch * (count + 0.5), _NAMES_END_PX - pitch)
-        ends = _ends_px(course.busy, _BUSY_PX, _BUSY_TOP)
+        ends = _ends_px({**course.busy, **before.busy}, _BUSY_PX, _BUSY_TOP)
         names, samples = look.names(ends, (max(_BUSY_PX[0], begin), _BUSY_PX[1]), height)
         layout["annotations"] += [look.title(title, _domain(_BUSY_PX, height)[1]), *names]
         layout["shapes"] += samples
@@ -307,11 +311,11 @@ def _ends_px(values: Mapping[str, Floats], row_px: tuple[int, int], top: float) 
     return ends
 
 
-def _highest(course: Course, titles: Iterable[str]) -> dict[str, float]:
+def _highest(course: Course) -> dict[str, float]:
     """Return title -> the most jobs waiting in the window; without jobs 0."""
     return {
-        title: float(np.nan_to_num(course.most.get(title, course.waiting[title])).max(initial=0.0))
-        for title in titles
+        title: float(np.nan_to_num(course.most.get(title, waiting)).max(initial=0.0))
+        for title, waiting in course.waiting.items()
     }
 
 
