@@ -792,3 +792,61 @@ def test_a_slider_that_moves_keeps_the_highlighted_policy(
     app.run()
     sound(app)
     assert "EASY" in answer(app)
+
+
+def test_a_change_stays_in_sight_until_it_is_undone_or_accepted(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    two = new_study.with_cluster(tiny, Cluster.parse("2x8:v100"))
+    four = new_study.with_cluster(tiny, Cluster.parse("4x8:v100"))
+    for study in (tiny, two, four):
+        finish(pool, study)
+    app = visit("compare", tiny)
+
+    def change(study: Study) -> None:
+        app.session_state["session"].replace(study)
+        app.run()
+        app.button(key="run").click().run()
+        sound(app)
+
+    assert "dotted: " not in texts(app)
+    for study, told in ((two, "1 → 2 V100 nodes"), (four, "1 → 4 V100 nodes")):
+        change(study)
+        assert told in texts(app)
+        assert [app.button(key=f"change_{name}").label for name in ("undo", "keep", "close")] == [
+            "Undo",
+            "Keep as scenario B",
+            "✕",
+        ]
+    app.button(key="change_keep").click().run()
+    sound(app)
+    assert "Scenario A → B" in component(app, "ledger")["over"]
+    app.button(key="change_undo").click().run()
+    sound(app)
+    assert study_of(app) == tiny
+    assert "A → B, 4 → 1 V100 nodes" in texts(app)
+    app.button(key="change_close").click().run()
+    assert not [button for button in app.button if str(button.key).startswith("change_")]
+    assert "Scenario" not in component(app, "ledger")["over"]
+    change(two)
+    app.button(key="change_undo").click().run()
+    sound(app)
+    assert study_of(app) == tiny
+    assert "dotted: " not in texts(app)
+
+
+def test_other_jobs_and_more_policies_are_no_change_to_compare(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    more = new_study.with_policies(tiny, (*tiny.allocators, Spec("sjf")))
+    other = new_study.with_trace(tiny, TraceSpec("sample:tiny", to_s=3600.0))
+    for study in (tiny, more, other):
+        finish(pool, study)
+    app = visit("compare", tiny)
+    for study in (more, other):
+        app.session_state["session"].replace(study)
+        app.run()
+        app.button(key="run").click().run()
+        sound(app)
+        assert study_of(app) == study
+        assert "dotted: " not in texts(app)

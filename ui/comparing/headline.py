@@ -68,12 +68,21 @@ def draw_change(view: ComparisonView) -> None:
             if not session.shows_both:
                 session.before_study = None
             st.rerun()
-        if not session.shows_both and st.button("Keep as scenario B", key="change_keep"):
-            session.shows_both = True
-            st.rerun(scope="fragment")
-        if st.button("Close A" if session.shows_both else "✕", key="change_close", type="tertiary"):
-            session.before_study, session.shows_both = None, False
-            st.rerun()
+        if not session.shows_both:
+            st.button("Keep as scenario B", key="change_keep", on_click=_on_keep)
+        label = "Close A" if session.shows_both else "✕"
+        st.button(label, key="change_close", type="tertiary", on_click=_on_close)
+
+
+def _on_keep() -> None:
+    """Show the figures of both scenarios in the ledger."""
+    state.session().shows_both = True
+
+
+def _on_close() -> None:
+    """Accept the change: forget the scenario before it."""
+    session = state.session()
+    session.before_study, session.shows_both = None, False
 
 
 def is_unfinished(runs: StudyResults) -> bool:

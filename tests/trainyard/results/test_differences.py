@@ -32,6 +32,9 @@ def test_differences_are_told_in_words(study: Study) -> None:
     base = study.base
     assert study_changes(study, replace(study, base=replace(base, seed=3))) == ["seed 0 → 3"]
     assert study_changes(study, new_study.with_cluster(study, Cluster.parse("2x8:v100"))) == [
+        "1 → 2 V100 nodes"
+    ]
+    assert study_changes(study, new_study.with_cluster(study, Cluster.parse("2x8:p100"))) == [
         "cluster: 8 → 16 GPUs"
     ]
     assert study_changes(study, new_study.with_cluster(study, Cluster.parse("2x4:v100"))) == [
