@@ -15,6 +15,8 @@ from trainyard.views.figure_view import FigureView, stack_frames
 from trainyard.views.over_time import TIME
 
 _EVEN: Final = 1.0 + 1e-9
+_JOBS: Final = 4
+"""Single jobs in the figure of shares; its table has more."""
 _USE: Final = {
     "gpu_type": "GPU type",
     "held_gpu_h": "Held (GPU-hours)",
@@ -73,8 +75,9 @@ def type_shares(compared: ComparedRuns, title: str) -> FigureView:
         if len(whole)
         else "no job held a GPU"
     )
+    is_drawn = (table["kind"] != "job") | (table.groupby("kind").cumcount() < _JOBS)
     figure = charts.type_shares(
-        table,
+        table[is_drawn],
         {name: compared.types[name] for name in by_type.types},
         f"Shares of GPU types under {charts.literal(title)}",
     )

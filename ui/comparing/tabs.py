@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from sim.cluster import Cluster
 from sim.errors import TrainyardError
@@ -25,7 +26,7 @@ from ui.comparison import draw_accuracy
 
 _ISOLATED: Final = "each job alone with an equal part of every GPU type"
 _NOTES: Final = "Recorded numbers"
-_WIDTH: Final[dict[str, Any]] = {"width": 320}
+_CHOICE: Final[dict[str, Any]] = {"width": 320, "label_visibility": "collapsed"}
 
 
 def _with_allocation(compared: ComparedRuns, title: str) -> ComparedRuns:
@@ -117,7 +118,7 @@ def _window_notes(key: str, window: Window, _entry: StoredResult) -> pd.DataFram
 
 
 def _draw_time(compared: ComparedRuns, high: str) -> None:
-    """Draw the parts of completion times of all policies, and a chosen chart over time.
+    """Draw a chosen chart: parts of the completion times of all policies, or one over time.
 
     Parameters
     ----------
@@ -126,20 +127,13 @@ def _draw_time(compared: ComparedRuns, high: str) -> None:
     high : str
         Title of the highlighted policy; "" = none, so the baseline is shown.
     """
-    for name, make_view in registry.OF_METRICS.items():
-        if (
-            view := figure.cached_view((name, compared.key), partial(make_view, compared))
-        ) is not None:
-            figure.draw(view)
-    charts: dict[str, Callable[[ComparedRuns, str], None]] = {}
+    charts: dict[str, Callable[[ComparedRuns, str], None]] = {"Completion time": _draw_metrics}
     if compared.cluster.gpus:
-        charts = {"GPUs busy, fragmented, idle": _draw_gpu_states, "GPUs by job": _draw_allocation}
+        charts |= {"GPUs busy, fragmented, idle": _draw_gpu_states, "GPUs by job": _draw_allocation}
     if resources.known_resources(compared):
         charts["Cores and memory"] = _draw_resources
-    if not charts:
-        return
     name = st.segmented_control(
-        "Over time",
+        "Chart",
         list(charts),
         default=next(iter(charts)),
         required=True,
@@ -147,6 +141,15 @@ def _draw_time(compared: ComparedRuns, high: str) -> None:
         label_visibility="collapsed",
     )
     charts[name](compared, high or compared.baseline or compared.report.labels[0])
+
+
+def _draw_metrics(compared: ComparedRuns, title: str) -> None:
+    """Draw the figures that explain metrics, of all policies."""
+    del title  # all policies are drawn
+    for name, make_view in registry.OF_METRICS.items():
+        view = figure.cached_view((name, compared.key), partial(make_view, compared))
+        if view is not None:
+            figure.draw(view)
 
 
 def _draw_gpu_states(compared: ComparedRuns, title: str) -> None:
@@ -191,7 +194,8 @@ def _draw_types(compared: ComparedRuns, high: str) -> None:
         for name, part in _OF_TYPES.items()
         if name != _NOTES or _policies_with_notes(compared)
     }
-    name = st.segmented_control(
+    row = st.container(horizontal=True, vertical_alignment="center")
+    name = row.segmented_control(
         "Chart",
         list(charts),
         default=next(iter(charts)),
@@ -199,7 +203,7 @@ def _draw_types(compared: ComparedRuns, high: str) -> None:
         key="type_view",
         label_visibility="collapsed",
     )
-    charts[name](compared)
+    charts[name](compared, row)
 
 
 def _policies_with_notes(compared: ComparedRuns) -> list[str]:
@@ -207,14 +211,15 @@ def _policies_with_notes(compared: ComparedRuns) -> list[str]:
     return [title for title in compared.report.labels if title in compared.details.types.notes]
 
 
-def _draw_type_shares(compared: ComparedRuns) -> None:
+def _draw_type_shares(compared: ComparedRuns, row: DeltaGenerator) -> None:
     """Draw the choice of a policy, and its share of GPU types per group of jobs."""
-    title = st.selectbox("Policy", compared.report.labels, key="type_policy", **_WIDTH)
+    title = row.selectbox("Policy", compared.report.labels, key="type_policy", **_CHOICE)
     figure.draw(gpu_types.type_shares(compared, title), "type-shares")
 
 
-def _draw_type_use(compared: ComparedRuns) -> None:
+def _draw_type_use(compared: ComparedRuns, row: DeltaGenerator) -> None:
     """Draw the use of each GPU type per policy."""
+    del row  # nothing to choose
     figure.draw(gpu_types.type_use(compared))
 
 
@@ -224,11 +229,11 @@ def _draw_costs(compared: ComparedRuns, high: str) -> None:
     figure.draw(gpu_types.type_cost(compared), shows_finding=True)
 
 
-def _draw_fairness(compared: ComparedRuns) -> None:
+def _draw_fairness(compared: ComparedRuns, row: DeltaGenerator) -> None:
     """Draw the choice of a reference, and finish-time fairness of jobs against it."""
-    reference = st.selectbox(
-        "Compared with", [_ISOLATED, *compared.drawn], key="type_reference", width=420
-    )
+    row.caption("Compared with", width="content")
+    references = [_ISOLATED, *compared.drawn]
+    reference = row.selectbox("Compared with", references, key="type_reference", **_CHOICE)
     view = gpu_types.type_fairness(compared, "" if reference == _ISOLATED else reference)
     if view is None:
         st.caption("No other policy completed a comparable job.")
@@ -236,10 +241,10 @@ def _draw_fairness(compared: ComparedRuns) -> None:
         figure.draw(view, shows_finding=True)
 
 
-def _draw_type_notes(compared: ComparedRuns) -> None:
+def _draw_type_notes(compared: ComparedRuns, row: DeltaGenerator) -> None:
     """Draw the choices of policy and recorded number, and its values over time by type."""
     types = compared.details.types
-    with st.container(horizontal=True):
+    with row:
         titles = _policies_with_notes(compared)
         first = next(
             (
@@ -249,7 +254,7 @@ def _draw_type_notes(compared: ComparedRuns) -> None:
             ),
             0,
         )
-        title = st.selectbox("Policy", titles, first, key="type_noting", **_WIDTH)
+        title = st.selectbox("Policy", titles, first, key="type_noting", **_CHOICE)
         # Numbers that differ by type come first.
         families = sorted(types.families(title).items(), key=lambda family: len(family[1]) < 2)
         family = st.selectbox(
@@ -257,7 +262,7 @@ def _draw_type_notes(compared: ComparedRuns) -> None:
             [name for name, _ in families],
             key="type_noted",
             format_func=lambda name: name.replace("_", " "),
-            **_WIDTH,
+            **_CHOICE,
         )
     view = gpu_types.type_notes(_with_window_notes(compared, title), title, family)
     if view is None:
@@ -266,7 +271,7 @@ def _draw_type_notes(compared: ComparedRuns) -> None:
         figure.draw(view)
 
 
-_OF_TYPES: Final[Mapping[str, Callable[[ComparedRuns], None]]] = {
+_OF_TYPES: Final[Mapping[str, Callable[[ComparedRuns, DeltaGenerator], None]]] = {
     "Shares of GPU types": _draw_type_shares,
     "Use": _draw_type_use,
     "Finish-time fairness": _draw_fairness,

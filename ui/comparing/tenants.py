@@ -48,7 +48,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def draw(compared: ComparedRuns, high: str) -> None:
-    """Draw the quotas, a table of tenants by policy, and one policy's GPUs by tenant.
+    """Draw one policy's GPUs by tenant; folded, a table of tenants by policy and the quotas.
 
     Parameters
     ----------
@@ -62,23 +62,37 @@ def draw(compared: ComparedRuns, high: str) -> None:
     except ParameterError as error:
         st.caption(words.plain(str(error)))
         return
-    teams = _draw_quota_editor(compared, first)
-    st.caption(words.plain(f"Tenants by {TENANT_NOUNS[first.column]}. {teams.assumed}"))
+    head = st.container(horizontal=True, vertical_alignment="center")
+    chart = st.container()
+    table = st.expander("Figures of all policies")
     labels = compared.report.labels
+    with head:
+        title = st.selectbox(
+            "Policy",
+            labels,
+            labels.index(high) if high in labels else 0,
+            key="teams_policy",
+            width=320,
+            label_visibility="collapsed",
+        )
+        teams = _draw_quota_editor(compared, first)
     reports = {title: _tenant_report(compared, title, teams) for title in labels}
-    rows = figure.readable(tenants.side_by_side(reports))
-    figure.draw_table(rows, hide_index=True, width="stretch", placeholder="–", helps=tenants.HELP)
-    st.caption(
-        "Best: the figures that are lowest for this tenant under this policy, over the whole run."
-        f" {words.plain(tenants.jain_sentence(reports))}"
-    )
-    index = labels.index(high) if high in labels else 0
-    title = st.selectbox("Policy", labels, index, key="teams_policy", width=320)
+    with table:
+        rows = figure.readable(tenants.side_by_side(reports))
+        figure.draw_table(
+            rows, hide_index=True, width="stretch", placeholder="–", helps=tenants.HELP
+        )
+        st.caption(
+            "Best: the figures that are lowest for this tenant under this policy, over the whole"
+            f" run. {words.plain(tenants.jain_sentence(reports))}"
+        )
+    head.caption(words.plain(f"Tenants by {TENANT_NOUNS[teams.column]}. {teams.assumed}"))
     view = figure.cached_view(
         ("tenants", compared.key, title, teams.quotas),
         lambda: tenants.tenants(compared, title, teams, reports[title]),
     )
-    figure.draw(view, "tenants", shows_finding=True)
+    with chart:
+        figure.draw(view, "tenants", shows_finding=True)
 
 
 def _draw_quota_editor(compared: ComparedRuns, first: Teams) -> Teams:
@@ -86,7 +100,7 @@ def _draw_quota_editor(compared: ComparedRuns, first: Teams) -> Teams:
 
     Invalid quotas draw an error, and `first` is returned.
     """
-    with st.expander("Quotas"):
+    with st.popover("Quotas", type="tertiary"):
         rows = st.data_editor(
             rows_of(first.quotas),
             column_config=_COLUMNS,

@@ -35,7 +35,7 @@ HEADINGS: Final[Mapping[str, str]] = {
     "job": "Jobs with the most GPU-hours",
 }
 _LABEL_CHARACTERS: Final = 24
-_ROW_PX: Final = 25
+_ROW_PX: Final = 19
 _BAR_PX: Final = 22
 _INK_CONTRAST: Final = 0.0603
 """Relative luminance of `INK`, plus 0.05, as the contrast ratio of WCAG counts."""
@@ -122,7 +122,7 @@ def _rows(
     at, before = 0.0, ""
     for kind in table["kind"].astype(str):
         if kind != before and HEADINGS[kind]:
-            at += 0.35 if heights else 0.0
+            at += 0.2 if heights else 0.0
             notes.append((at, HEADINGS[kind]))
             at += 1.0
         before = kind

@@ -13,7 +13,7 @@ from trainyard.views.charts.axes import TimeAxis
 from trainyard.views.charts.over_time import LinkedRow, linked_rows
 from trainyard.views.charts.theme import NEUTRAL, Trace, literal, with_opacity
 
-_ROW_PX: Final = 92
+_ROW_PX: Final = 54
 _WITHIN, _BORROWED, _LACKING, _QUOTA = "within its quota", "borrowed", "lacking", "quota"
 LAYERS: Final = (
     ("within", _WITHIN, with_opacity("#6FB5AE", 0.85), ""),
