@@ -343,7 +343,7 @@ class Session:
         self.before_study = before if before is not None and _has_changed(before, study) else None
 
     def show_before(self) -> None:
-        """Display the study before the change, and its scenario in the forms; keep the other."""
+        """Display the study before the change, also in the forms; keep the one after it instead."""
         if self.before_study is not None and self.displayed_study is not None:
             before, self.before_study = self.before_study, self.displayed_study
             self.replace(before)

@@ -1,4 +1,4 @@
-"""A comparison before and after a change of the scenario: what changed, and what it did."""
+"""The effect of a change of the scenario on a comparison."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_CHANGES: Final = 3
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """What a change of the scenario did.
+    """The effect of a change of the scenario.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class BeforeAfter:
 def before_after(
     compared: ComparedRuns, high: str, metric: Metric, tables: tuple[Cells, Cells]
 ) -> BeforeAfter | None:
-    """Return what the change before `compared` did; None if no strong policy was affected.
+    """Return the effect of the last change; None if no strong policy is affected.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _cost(before: Cluster, after: Cluster) -> str:
 
 
 def scenarios(view: LedgerView, metrics: Sequence[Metric], change: BeforeAfter) -> LedgerView:
-    """Return a ledger whose cells hold the figures of both scenarios, A before B, and B − A."""
+    """Return a ledger with the figures of scenarios A and B, and the difference, in each cell."""
     rows = [
         replace(
             row,

@@ -117,7 +117,7 @@ class ComparisonView:
     tiles : tuple of Tile
         Figures of the highlighted policy; empty under overload.
     change : BeforeAfter or None
-        What a change of the scenario did; None without one.
+        Effect of the last change of the scenario; None without one.
     tabs : tuple of str
         The tabs that have something to show.
     is_overloaded : bool

@@ -13,6 +13,7 @@ from trainyard.results import suggestions
 from trainyard.results.outcomes import StudyResults
 from trainyard.runs.queue import Submission
 from trainyard.views import charts
+from trainyard.views.before_after import BeforeAfter
 from trainyard.views.comparison import ComparisonView
 from ui import figure, state, words
 from ui.comparing import actions
@@ -48,11 +49,12 @@ def draw_headline(view: ComparisonView) -> None:
     st.html(f'<h1 class="ty-answer">{text}</h1><p class="ty-facts">{below}</p>')
 
 
-def draw_change(view: ComparisonView) -> None:
-    """Draw what the last change of the scenario did, and the buttons to undo or to accept it."""
-    change, session = view.change, state.session()
-    if change is None:
-        return
+def draw_change(change: BeforeAfter, *, is_draft: bool) -> None:
+    """Draw the effect of the last change, and buttons to undo, keep or accept it.
+
+    A draft of the slider has no buttons.
+    """
+    session = state.session()
     figures = ", ".join(
         f"{html.escape(charts.visible(title, _NAME))} {was} → <b>{now}</b>"
         for title, was, now in change.figures
@@ -61,7 +63,7 @@ def draw_change(view: ComparisonView) -> None:
     text = f"<b>{scenarios}{html.escape(charts.visible(change.changes, 120))}:</b> {figures}."
     with st.container(horizontal=True, key="change", vertical_alignment="center", gap=8):
         st.html(f"<p>{text} {change.cost} <small>dotted: {dotted}</small></p>")
-        if view.is_draft:
+        if is_draft:
             return
         if st.button("Swap A and B" if session.shows_both else "Undo", key="change_undo"):
             session.show_before()

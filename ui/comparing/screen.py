@@ -114,7 +114,8 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
         _draw_top(view)
         if fault:
             st.error(words.plain(fault), icon=":material/error:")
-        headline.draw_change(view)
+        if view.change is not None:
+            headline.draw_change(view.change, is_draft=view.is_draft)
         is_judged = view.is_draft or not view.is_overloaded
         if not shows_charts(view):
             headline.draw_notes(view, has_ledger=False)

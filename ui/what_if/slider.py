@@ -1,4 +1,4 @@
-"""The slider on the page: previews while it moves, and the changed scenario when it rests."""
+"""The slider on the page: its settings, previews while it moves, the scenario when it rests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
@@ -19,12 +19,13 @@ from trainyard.results.groups import GroupComparison
 from trainyard.results.preview import PreviewAnswer, PreviewRequest
 from trainyard.runs import estimate
 from trainyard.runs.queue import Submission
+from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
+from trainyard.sweeps import axes
 from trainyard.views import charts
 from trainyard.views.compared_runs import ComparedRuns, Window
 from trainyard.views.comparison import ComparisonChoice, ComparisonView, build
 from ui import comparison, server, state, stored_results
-from ui.what_if import settings
 
 Group = tuple[str, str] | None
 SCRIPT: Final = Path(__file__).with_name("what_if.js")
@@ -48,6 +49,11 @@ _MAX_NAME: Final = 40
 """Characters of a name."""
 _LOOK_S: Final = 0.02
 """Period of checks for an answer or a newer value."""
+LOAD: Final = "trace.load"
+_NODES: Final = "cluster.groups."
+_MIN_STEPS: Final = 128
+_RANGES: Final = "what_if/ranges"
+_LOADS: Final = (0.25, 2.0, 0.05)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +101,13 @@ def drop_unfinished() -> None:
 def draw() -> None:
     """Draw the slider; nothing if no policy of the scenario is fast enough."""
     session = state.session()
-    settings_list = settings.settings_or_empty(session.study)
+    settings_list = settings_or_empty(session.study)
     if not settings_list:
         return
     _previews()  # so that the process is warm when the slider moves
     path = st.session_state.get(f"{_KEY}/path", settings_list[0].path)
     before = session.before_study
-    old_settings = [] if before is None else settings.settings_or_empty(before)
+    old_settings = [] if before is None else settings_or_empty(before)
     was = {setting.path: setting.now for setting in old_settings}
     data = {
         "axes": [
@@ -129,9 +135,7 @@ def _on_change(name: str, place: str) -> None:
     if not isinstance(message, Mapping):
         return
     path, value, seq = message.get("path"), message.get("value"), message.get("seq")
-    by_path = {
-        setting.path: setting for setting in settings.settings_or_empty(state.session().study)
-    }
+    by_path = {setting.path: setting for setting in settings_or_empty(state.session().study)}
     # A new value ends an earlier rest.
     st.session_state.pop(_RESTED, None)
     if path in by_path and isinstance(value, int | float) and math.isfinite(value):
@@ -154,7 +158,7 @@ def apply_rested() -> None:
     st.session_state.pop(_MOVED, None)
     session = state.session()
     try:
-        study = settings.with_value(session.study, *rested)
+        study = with_value(session.study, *rested)
         if not study.matches(session.study):
             session.replace(study)
             if not _takes_long(study):
@@ -214,7 +218,7 @@ def _current_preview(
     last: Preview | None = st.session_state.get(_PREVIEW)
     moved_to = st.session_state.get(_MOVED)
     try:
-        study = settings.with_value(session.study, *moved_to) if moved_to else session.study
+        study = with_value(session.study, *moved_to) if moved_to else session.study
     except TrainyardError as error:
         return Preview(session.study, (), None, None, _last_complete(compared, last), str(error))
     is_current = last is not None and last.study.matches(study)
@@ -351,3 +355,126 @@ def with_earlier(compared: ComparedRuns, before: ComparedRuns) -> ComparedRuns:
             title: before.runs.entries[before.runs.titles.index(title)][0] for title in missing
         },
     )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of the slider.
+
+    Parameters
+    ----------
+    path : str
+        As `trainyard.study.sweep.Axis.path`.
+    title : str
+        Label for the user.
+    now, low, high, step : float
+        Current value, range and step of the slider.
+    before : str
+        Prefix of the number.
+    digits : int
+        Decimals of the number.
+    """
+
+    path: str
+    title: str
+    now: float
+    low: float
+    high: float
+    step: float
+    before: str = ""
+    digits: int = 0
+
+
+def settings(study: Study) -> list[Setting]:
+    """Return the slider's settings: node counts, then load; empty if no policy is fast.
+
+    Raises
+    ------
+    TrainyardError
+        If its trace cannot be loaded.
+    """
+    # Whether a policy is fast does not depend on the value of a setting.
+    if not _fast_policies(study.canonical(), study):
+        return []
+    settings = []
+    for lever in axes.levers(study, server.store()):
+        if lever.path.startswith(_NODES) and lever.path.endswith(".count"):
+            settings.append(_node_setting(lever, len(study.base.cluster.groups)))
+        elif lever.path == LOAD:
+            low, high, step = _LOADS
+            load_setting = Setting(LOAD, "Load", lever.now, low, high, step, "× ", digits=2)
+            settings.append(_fit_range(load_setting))
+    settings.sort(key=lambda setting: not setting.path.startswith(_NODES))
+    return [_keep_range(study, setting) for setting in settings]
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _fast_policies(cache_key: str, _study: Study) -> frozenset[str]:
+    """Return the titles of policies fast enough for a preview, cached by the study."""
+    del cache_key
+    return preview.fast_policies(_study, server.store())
+
+
+def _node_setting(lever: axes.Lever, groups: int) -> Setting:
+    """Return the setting for one row's nodes: steps up to twice the current number.
+
+    `groups` = number of rows; the only row keeps at least one node.
+    """
+    current = round(lever.now)
+    sizes = (1, 2, 5, 10, 20, 50, 100, 1000)
+    step = next((size for size in sizes if 2 * current <= _MIN_STEPS * size), 10_000)
+    min_nodes = 0 if groups > 1 else 1
+    low = current - (current - min_nodes) // step * step
+    return Setting(
+        lever.path, lever.title, current, low, max(current + current // step * step, 8), step
+    )
+
+
+def _fit_range(setting: Setting) -> Setting:
+    """Return a setting with its current value on a step; widen the range to include it."""
+    if setting.low <= setting.now <= setting.high:
+        remainder = (setting.now - setting.low) % setting.step
+        return replace(
+            setting,
+            step=setting.step
+            if min(remainder, setting.step - remainder) < 1e-9
+            else setting.step / 5,
+        )
+    step = setting.now / 20
+    return replace(setting, low=setting.now / 2, high=2 * setting.now, step=step)
+
+
+def _keep_range(study: Study, setting: Setting) -> Setting:
+    """Return a setting with its earlier range if that has its value as a step.
+
+    Otherwise the new range is kept for later, so that the slider does not jump.
+    """
+    ranges: dict[Any, Setting] = st.session_state.setdefault(_RANGES, {})
+    key = study.base.trace.source, setting.path, len(study.base.cluster.groups)
+    earlier = ranges.get(key)
+    if earlier is not None and earlier.low <= setting.now <= earlier.high:
+        remainder = (setting.now - earlier.low) % earlier.step
+        if min(remainder, earlier.step - remainder) < 1e-6:
+            return replace(earlier, now=setting.now, title=setting.title)
+    ranges[key] = setting
+    return setting
+
+
+def with_value(study: Study, path: str, value: float) -> Study:
+    """Return the study with the setting `path` (node count or load) set to a value.
+
+    Raises
+    ------
+    TrainyardError
+        If the study cannot have this value.
+    """
+    text = f"{value:g}" if path == LOAD else str(round(value))
+    return Study.from_json(with_settings(study.to_json(), [f"{path}={text}"], "The slider:"))
+
+
+def settings_or_empty(study: Study) -> list[Setting]:
+    """Return the slider's settings, or an empty list if the trace cannot be loaded."""
+    try:
+        return settings(study)
+    except TrainyardError:
+        return []  # the page reports why its trace cannot be loaded
