@@ -228,7 +228,10 @@ def test_keys_alone_lead_to_a_result(sample_app: str, visit: Visit) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".ty-link button")).to_have_text("Link copied")
     page.keyboard.press("Escape")
-    _tab_to(page, page.get_by_role("link", name="Policies", exact=True))
+    # The row of pages is one stop, with arrows inside.
+    _tab_to(page, page.get_by_role("link", name="Compare", exact=True))
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("link", name="Policies", exact=True)).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("h1").first).to_have_text(re.compile("policies compared"))
     row = page.locator("#policy-sjf")
