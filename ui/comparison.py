@@ -62,8 +62,8 @@ def _build_view_cached(
     window = ComparisonChoice(window=_choice.window)
     seen = _zoom_cached(views.key_of(_compared, window), _compared, _choice.window)
     groups = [
-        _compare_group(runs.report.mark, _choice.group, runs)
-        if runs is not None and _choice.group is not None
+        _compare_jobs(runs.report.mark, _choice.group, _choice.window, runs)
+        if runs is not None and (_choice.group or _choice.window) is not None
         else None
         for runs in (seen, seen.before)
     ]
@@ -81,12 +81,12 @@ def _zoom_cached(
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _compare_group(
-    cache_key: str, group: tuple[str, str], _compared: ComparedRuns
-) -> GroupComparison:
-    """Return the comparison restricted to `group` (grouping title, name); cached."""
+def _compare_jobs(
+    cache_key: str, group: tuple[str, str] | None, window: Window | None, _compared: ComparedRuns
+) -> GroupComparison | None:
+    """Return the comparison over a group (grouping title, name) within a window; cached."""
     del cache_key
-    return _compared.details.of_group(*group)
+    return _compared.details.of_jobs(group, window)
 
 
 def compare_displayed(

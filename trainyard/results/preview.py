@@ -82,7 +82,7 @@ class PreviewRequest:
     address : str
         Address of the store with the trace.
     window : (float, float) or None, seconds
-        Zoom window of figures over time; None = the whole runs.
+        Zoom window; None = the whole runs.
     midnight_s : float, seconds
         Start of a day on the clock of the runs.
     group : (str, str) or None
@@ -241,18 +241,15 @@ def _stored_entries(request: PreviewRequest, store: Store) -> dict[str, StoredRe
 def _compare_group(
     request: PreviewRequest, shown: StudyResults, trace: Trace
 ) -> GroupComparison | None:
-    """Return the comparison over the requested group.
+    """Return the comparison over the requested group, submitted in the requested window.
 
-    None without a requested group, a complete baseline, or a group with this name.
+    None without a requested group or window, a complete baseline, or such a job.
     """
-    if request.group is None or shown.baseline not in shown.places:
+    if (request.group or request.window) is None or shown.baseline not in shown.places:
         return None
-    title, name = request.group
-    ways = groups.groupings(trace, shown.entries[shown.places[0]][0].jobs()).values()
-    way = next((way for way in ways if way.title == title and name in way.names), None)
-    if way is None:
-        return None
-    return groups.compare_subset(shown, way.codes == way.names.index(name), trace)
+    jobs = shown.entries[shown.places[0]][0].jobs()
+    mask = groups.members(trace, jobs, request.group, request.window)
+    return groups.compare_subset(shown, mask, trace) if mask.any() else None
 
 
 class Previews:

@@ -103,7 +103,7 @@ def scenarios(view: LedgerView, metrics: Sequence[Metric], change: BeforeAfter) 
         )
         for row in view.rows
     ]
-    return replace(view, rows=rows, over="Scenario A → B, whole run; difference of B from A")
+    return replace(view, rows=rows, over=f"Scenario A → B, {view.over[:1].lower()}{view.over[1:]}")
 
 
 def _both(change: BeforeAfter, title: str, metric: Metric, after: LedgerCell) -> LedgerCell:

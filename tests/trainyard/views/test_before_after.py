@@ -135,11 +135,11 @@ def test_equal_results_and_results_of_earlier_settings_are_no_change(
 
 def test_a_group_without_its_figures_before_tells_none(view: ComparisonView) -> None:
     way = view.runs.details.groupings["size"]
-    group = view.runs.details.of_group(way.title, way.names[0])
+    group = view.runs.details.of_jobs((way.title, way.names[0]))
     choice = replace(SRTF, group=(way.title, way.names[0]))
     assert build(view.runs, choice, group).change is None
     before = view.runs.before
     assert before is not None
-    told = build(view.runs, choice, group, before.details.of_group(way.title, way.names[0]))
+    told = build(view.runs, choice, group, before.details.of_jobs((way.title, way.names[0])))
     assert told.change is not None
     assert told.change.changes == "1 → 2 V100 nodes"
