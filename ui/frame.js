@@ -66,8 +66,8 @@
   const members = (bar) => [...document.querySelectorAll(`${bar} ${BARS[bar][1]}`)];
   const barOf = (element) => Object.keys(BARS).find((bar) => members(bar).includes(element));
   const rove = (bar, to) => {
-    const all = members(bar), stops = all.filter((one) => one.tabIndex === 0);
-    const own = to ?? (stops.length === 1 ? stops[0] : (all.find((one) => one.ariaCurrent) ?? all[0]));
+    const all = members(bar), held = all.find((one) => one === document.activeElement);
+    const own = to ?? held ?? all.find((one) => one.ariaCurrent) ?? all.find((one) => one.tabIndex === 0);
     document.querySelector(bar)?.setAttribute("role", BARS[bar][0]);
     for (const one of all) one.tabIndex = one === own ? 0 : -1;
   };

@@ -114,7 +114,9 @@ def _draw_parts(page: str) -> None:
             type="tertiary",
         ):
             _draw_details(session)
-        _draw_undo(session)
+        # In a container also without the button, so that Run keeps its place in the page.
+        with st.container(key="undo_place", width=36):
+            _draw_undo(session)
         _draw_run_or_cancel(session, page, status_now)
 
 

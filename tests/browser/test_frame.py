@@ -27,7 +27,7 @@ GROUNDS: tuple[tuple[Scheme, str], ...] = (
     ("light", "rgb(255, 255, 255)"),
     ("dark", "rgb(16, 22, 29)"),
 )
-PARTS = (".st-key-bar_place", ".st-key-chip_trace", ".st-key-status", ".st-key-go", ".st-key-share")
+PARTS = (".st-key-bar_place", ".st-key-chip_trace", ".st-key-status", ".st-key-share")
 _WATCH = """(parts) => {
   window.places = new Set();
   setInterval(() => {
@@ -141,7 +141,7 @@ def test_run_keeps_what_is_shown_the_focus_and_the_place_of_the_bar(
     expect(page.get_by_text("No result yet")).to_have_count(0)
     expect(bar.get_by_text("Up to date")).to_be_visible()
     idle(page)
-    page.wait_for_function("document.activeElement.closest('.st-key-go')")
+    page.wait_for_function("document.activeElement.closest('.st-key-status')")
     # Each part was in one place all the time, and never gone.
     places = page.evaluate("[...window.places]")
     assert len(places) == len(PARTS), "\n".join(places)

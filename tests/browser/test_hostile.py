@@ -29,7 +29,7 @@ SIGNS = {
     "policies": ".ty-policies .row",
     "compare?job=1": "[role=dialog] .ty-life-name",
     "explore": "[data-testid=stDataFrame]",
-    **dict.fromkeys(("plan", "plan?tab=sweep"), "[data-testid=stMain] .stButton"),
+    **dict.fromkeys(("plan", "plan?tab=sweep"), "[data-testid=stMain] .stButton:visible"),
     "plan?tab=from-here": "[data-testid=stMain] .stMultiSelect",
     "learn": "[data-testid=stMain] .stRadio",
 }

@@ -683,6 +683,8 @@ def test_where_time_goes_beside_what_the_gpus_do(visit: Open, tiny: Study, pool:
     titles = outcomes.titles(tiny.allocators)
     figure = drawn(app, "parts")
     assert list(figure["layout"]["yaxis"]["ticktext"]) == list(titles)
+    app.segmented_control(key="time_view").set_value("GPUs busy, fragmented, idle").run()
+    sound(app)
     assert {line["name"] for line in drawn(app, "states")["data"]} >= {"working"}
     app.segmented_control(key="time_view").set_value("GPUs by job").run()
     sound(app)
@@ -737,7 +739,9 @@ def test_a_cluster_without_gpus_shows_cores_and_memory(visit: Open, pool: FakePo
     readout = component(app, "ledger")["readout"]["rows"].values()
     assert all(value is None for row in readout for value in row["busy"])
     tab(app, "Where time goes")
-    assert list(app.segmented_control(key="time_view").options) == ["Cores and memory"]
+    views = ["Completion time", "Cores and memory"]
+    assert list(app.segmented_control(key="time_view").options) == views
+    app.segmented_control(key="time_view").set_value("Cores and memory").run()
     app.segmented_control(key="behind_resource").set_value("Memory").run()
     sound(app)
     assert "resources" in charts_of(app)

@@ -74,8 +74,8 @@ def test_a_choice_outlives_a_search_and_is_taken_back_in_one_press(
     browse: Browse, pool: FakePool, tiny: Study
 ) -> None:
     finish(pool, tiny)
-    app = run(browse(ANN, tiny))
-    app.switch_page("pages/start.py").run()
+    # Opened with results, it is listed.
+    app = browse(ANN, tiny)
     choose(app, 0)
     box = next(box for box in app.checkbox if str(box.key).endswith("/chosen"))
     for wanted in ("nothing like this", ""):
@@ -152,7 +152,7 @@ def test_a_run_is_put_on_the_shelf_once_not_whenever_the_page_is_drawn(
     app.switch_page("pages/compare.py").run()
     sound(app)
     assert len(calls) == 1
-    press(app, "run")
+    press(app, "run_again")
     app.run()
     assert calls == [calls[0]] * 2
 
@@ -413,7 +413,7 @@ def test_a_library_that_is_damaged_under_the_server_leaves_the_pages_alive(
     # What is at hand is still shown.
     app.switch_page("pages/compare.py").run()
     sound(app)
-    press(app, "run")
+    press(app, "run_again")
     assert any(
         "This comparison was not added to your runs." in error.value or "damaged" in error.value
         for error in app.error
