@@ -53,6 +53,7 @@ function table(s) {
     line.style.cssText = `--own: ${row.colour}; --tint: ${row.colour}1c`;
     name.append(s.boxes[at], tag("b", row.title), tag("small", row.mark, "", { title: row.mark }));
     const cells = row.cells.map(([text, change, verdict, help]) => tag("td", text, "", { title: help }).appendChild(tag("span", change, verdict)).parentNode);
+    cells.forEach((cell, column) => (cell.dataset.title = data.columns[column].title));
     s.read = [...(at ? s.read : []), data.heads.map(() => tag("td", "", "read"))];
     line.append(name, ...(row.note ? [tag("td", row.note, "note", { colSpan: 2 + wide.colSpan })] : [...s.read[at], ...cells]));
     return line;
