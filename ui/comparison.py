@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from sim.errors import TrainyardError
 from trainyard.results.groups import GroupComparison
 from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.views import comparison as views
@@ -39,7 +40,12 @@ def _compare_cached(key: str, _runs: StudyResults) -> ComparedRuns | None:
 def stored_before() -> ComparedRuns | None:
     """Return the stored comparison before the last change of the scenario; None without one."""
     study = state.session().before_study
-    return None if study is None else compare(stored_results.gather(study))
+    if study is None:
+        return None
+    try:
+        return compare(stored_results.gather(study))
+    except TrainyardError:
+        return None  # its results are gone; those of the scenario itself are shown
 
 
 def build_view(compared: ComparedRuns, choice: ComparisonChoice) -> ComparisonView:
@@ -61,13 +67,16 @@ def _build_view_cached(
     del key
     window = ComparisonChoice(window=_choice.window)
     seen = _zoom_cached(views.key_of(_compared, window), _compared, _choice.window)
-    groups = [
-        _compare_jobs(runs.report.mark, _choice.group, _choice.window, runs)
-        if runs is not None and (_choice.group or _choice.window) is not None
-        else None
-        for runs in (seen, seen.before)
-    ]
-    return views.build(seen, _choice, *groups)
+    return views.build(
+        seen, _choice, *(compare_jobs(runs, _choice) for runs in (seen, seen.before))
+    )
+
+
+def compare_jobs(compared: ComparedRuns | None, choice: ComparisonChoice) -> GroupComparison | None:
+    """Return the comparison over the chosen group and window, cached; None = all jobs."""
+    if compared is None or (choice.group is None and choice.window is None):
+        return None
+    return _compare_jobs(compared.report.mark, choice.group, choice.window, compared)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

@@ -37,7 +37,8 @@ MAX_JOBS: Final = 200_000
 """Jobs above which there is no preview: it would take seconds."""
 _EXPECTED_S: Final = 0.3
 """Expected duration of a preview."""
-_MARK: Final = "preview "
+MARK: Final = "preview "
+"""Prefix of the key of a run that is not stored."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ def _unsupported_reason(study: Study, spec: Spec, trace: Trace, given: Condition
 def _in_memory_entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) -> InMemory:
     """Return a run result as an in-memory entry, under a key that no stored run has."""
     # A key of its own: an in-memory entry must never pass for the stored run.
-    key = f"{_MARK}{scenario_key(scenario, store)}"
+    key = f"{MARK}{scenario_key(scenario, store)}"
     summary = plain(summarize_run(scenario, result, trace))
     return InMemory(key, None, {}, summary, {}, {}, result)  # type: ignore[arg-type]
 
@@ -272,7 +273,7 @@ class Previews:
             Base scenario of the study.
         """
         # Equal requests are rare, and a canceled run must not be joined.
-        key = f"{_MARK}{next(self._numbers)}"
+        key = f"{MARK}{next(self._numbers)}"
         return self._queue.put(Task(key, base, answer, (request,), _EXPECTED_S), watcher)
 
     def close(self) -> None:

@@ -248,7 +248,8 @@ def build(
     if compared.before is not None:
         was = ledger.by_place(_table(compared.before, group_before))
         goal = ledger.ALL[choice.goal]
-        change = before_after(compared, choice.high or compared.baseline, goal, (was, cells))
+        high = choice.high or compared.baseline
+        change = before_after(compared, high, goal, (was, cells), is_draft=is_draft)
     headline, facts = _headline(compared, choice, group)
     if is_overloaded:
         tiles = EMPTY_TILES if is_draft else ()
@@ -358,7 +359,8 @@ def _tiles(
             continue
         base = ledger.cell(cells, compared.baseline, metric, "")
         is_compared = compared.baseline not in ("", title)
-        was = change.was(title, metric) if change is not None else ""
+        is_changed = change is not None and compared.differs_before(title)
+        was = change.was(title, metric) if change is not None and is_changed else ""
         tiles.append(
             Tile(
                 title=f"{metric.title}{_window_note(name)}",

@@ -296,8 +296,7 @@ def test_a_slide_in_the_dark_has_the_colors_of_the_theme(compared: ComparedRuns)
 
 def test_a_window_is_of_the_jobs_submitted_in_it(compared: ComparedRuns) -> None:
     jobs = {
-        title: compared.runs.entries[at][0].jobs()
-        for at, title in enumerate(compared.runs.titles)
+        title: compared.runs.entries[at][0].jobs() for at, title in enumerate(compared.runs.titles)
     }
     submit_s = jobs["FIFO"]["submit_s"]
     # From the fourth submission, which is the third's too, until just before the tenth.
