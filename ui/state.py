@@ -408,7 +408,7 @@ def _has_changed(before: Study, after: Study) -> bool:
 
 
 def _with_names_of(study: Study, named: Study) -> Study:
-    """Return a study whose policies have the names that equal ones have in another study."""
+    """Return a study with the policy names of another study, by equal policies."""
     names = dict(zip(named.allocators, named.names, strict=True)) if named.names else {}
     return replace(study, names=tuple(names.get(spec, "") for spec in study.allocators))
 

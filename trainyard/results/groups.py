@@ -270,9 +270,9 @@ def members(
     mask = np.ones(len(trace), bool)
     if group is not None:
         title, name = group
-        ways = [way for way in groupings(trace, jobs).values() if way.title == title]
-        known = [way for way in ways if name in way.names]
-        mask &= known[0].codes == known[0].names.index(name) if known else False
+        ways = groupings(trace, jobs).values()
+        way = next((way for way in ways if way.title == title and name in way.names), None)
+        mask &= False if way is None else way.codes == way.names.index(name)
     if window is not None:
         submit_s = jobs["submit_s"].to_numpy(np.float64)
         mask &= (submit_s >= window[0]) & (submit_s < window[1])

@@ -74,12 +74,16 @@ def before_after(
         for title in dict.fromkeys((high, compared.baseline))
         if compared.differs_before(title)
     ]
-    is_overloaded = compared.before is not None and "overload" in (
-        compared.report.first_headline.verdict,
-        compared.before.report.first_headline.verdict,
-    )
     # Under overload completion times measure how long jobs kept arriving.
-    if compared.before is None or not affected or is_overloaded:
+    if (
+        compared.before is None
+        or not affected
+        or "overload"
+        in (
+            compared.report.first_headline.verdict,
+            compared.before.report.first_headline.verdict,
+        )
+    ):
         return None
     before, after = compared.before.runs.study, compared.runs.study
     after = replace(after, repeats=before.repeats) if is_draft else after

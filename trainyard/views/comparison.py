@@ -296,11 +296,11 @@ def _headline(
     if choice.window is None:
         return of_group, f"{name}{jobs_text} of {facts}"
     since, until = (compared.axis.clock.format(end) for end in choice.window)
-    text = of_group.text
-    text = f"In this window, with {text[5:]}" if text.startswith("With ") else text
+    first, space, rest = of_group.text.partition(" ")
+    text = f"In this window, {first.lower()}{space}{rest}" if first == "With" else of_group.text
     jobs, dot, others = facts.partition(" · ")
-    when = f"{name}{jobs_text} of {jobs}, submitted {since} to {until}{dot}{others}"
-    return replace(of_group, text=text), when
+    when = f"{jobs}, submitted {since} to {until}{dot}{others}"
+    return replace(of_group, text=text), f"{name}{jobs_text} of {when}"
 
 
 def _of_group(seen: ComparedRuns, group: GroupComparison) -> ComparedRuns:
