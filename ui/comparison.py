@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from sim.errors import TrainyardError
 from trainyard.results.groups import GroupComparison
 from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.views import comparison as views
@@ -39,7 +40,12 @@ def _compare_cached(key: str, _runs: StudyResults) -> ComparedRuns | None:
 def stored_before() -> ComparedRuns | None:
     """Return the stored comparison before the last change of the scenario; None without one."""
     study = state.session().before_study
-    return None if study is None else compare(stored_results.gather(study))
+    if study is None:
+        return None
+    try:
+        return compare(stored_results.gather(study))
+    except TrainyardError:
+        return None  # its results are gone; those of the scenario itself are shown
 
 
 def build_view(compared: ComparedRuns, choice: ComparisonChoice) -> ComparisonView:
@@ -61,13 +67,16 @@ def _build_view_cached(
     del key
     window = ComparisonChoice(window=_choice.window)
     seen = _zoom_cached(views.key_of(_compared, window), _compared, _choice.window)
-    groups = [
-        _compare_group(runs.report.mark, _choice.group, runs)
-        if runs is not None and _choice.group is not None
-        else None
-        for runs in (seen, seen.before)
-    ]
-    return views.build(seen, _choice, *groups)
+    return views.build(
+        seen, _choice, *(compare_jobs(runs, _choice) for runs in (seen, seen.before))
+    )
+
+
+def compare_jobs(compared: ComparedRuns | None, choice: ComparisonChoice) -> GroupComparison | None:
+    """Return the comparison over the chosen group and window, cached; None = all jobs."""
+    if compared is None or (choice.group is None and choice.window is None):
+        return None
+    return _compare_jobs(compared.report.mark, choice.group, choice.window, compared)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -81,12 +90,12 @@ def _zoom_cached(
 
 
 @st.cache_resource(max_entries=24, show_spinner=False)
-def _compare_group(
-    cache_key: str, group: tuple[str, str], _compared: ComparedRuns
-) -> GroupComparison:
-    """Return the comparison restricted to `group` (grouping title, name); cached."""
+def _compare_jobs(
+    cache_key: str, group: tuple[str, str] | None, window: Window | None, _compared: ComparedRuns
+) -> GroupComparison | None:
+    """Return the comparison over a group (grouping title, name) within a window; cached."""
     del cache_key
-    return _compared.details.of_group(*group)
+    return _compared.details.of_jobs(group, window)
 
 
 def compare_displayed(

@@ -67,7 +67,7 @@
   const barOf = (element) => Object.keys(BARS).find((bar) => members(bar).includes(element));
   const rove = (bar, to) => {
     const all = members(bar), held = all.find((one) => one === document.activeElement);
-    const own = to ?? held ?? all.find((one) => one.ariaCurrent) ?? all.find((one) => one.tabIndex === 0);
+    const own = to ?? held ?? all.find((one) => one.ariaCurrent) ?? all.find((one) => one.tabIndex === 0) ?? all[0];
     document.querySelector(bar)?.setAttribute("role", BARS[bar][0]);
     for (const one of all) one.tabIndex = one === own ? 0 : -1;
   };

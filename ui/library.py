@@ -332,7 +332,8 @@ def _open(item: Item) -> None:
     recipe, session = _admitted_recipe(item), state.session()
     if isinstance(recipe, FromHere):
         session.replace(recipe.study)
-        session.displayed_study, session.before_study, session.window = recipe.study, None, None
+        session.displayed_study, session.window = recipe.study, None
+        session.forget_before()
         st.switch_page(
             "pages/plan.py",
             query_params=state.url_parameters() | mid_run_switch.url_parameters(recipe),
@@ -350,6 +351,7 @@ def _open(item: Item) -> None:
     session.window = None
     if not session.open(study) and not new_study.is_trace_missing(study, server.store()):
         session.displayed_study = study  # the page reports that its results are gone
+        session.forget_before()
     st.switch_page("pages/compare.py", query_params=state.url_parameters())
 
 

@@ -195,6 +195,8 @@ class Session:
         self.study = study.coloured_as(color_source)
         if self.displayed_study is not None and self.displayed_study.matches(study):
             self.displayed_study = replace(self.displayed_study, names=study.names)
+            if self.before_study is not None:
+                self.before_study = _with_names_of(self.before_study, study)
 
     def replace(self, study: Study) -> None:
         """Set the study to one from outside the forms (sample, file, preset); reset widgets."""
@@ -205,7 +207,8 @@ class Session:
         """Replace the study; display and list its stored results. Return True if there are any."""
         self.replace(study)
         if has_results := stored_results.has_results(self.study):
-            self.displayed_study, self.before_study = self.study, None
+            self.displayed_study = self.study
+            self.forget_before()
             self.notice = _add_to_runs(study)
         return has_results
 
@@ -241,7 +244,7 @@ class Session:
     @property
     def _jobs(self) -> tuple[Any, ...]:
         """Jobs of the displayed study."""
-        return _jobs_of(self.displayed_study or self.study)
+        return jobs_of(self.displayed_study or self.study)
 
     @property
     def live_jobs(self) -> list[Submission]:
@@ -318,7 +321,8 @@ class Session:
         if keeps_display:
             self.pending_study = study
         else:
-            self.displayed_study, self.pending_study, self.before_study = study, None, None
+            self.displayed_study, self.pending_study = study, None
+            self.forget_before()
         self.jobs = {}
         self.computed_keys, self.first_reports, self.stopped_s = set(), {}, {}
         try:
@@ -340,11 +344,20 @@ class Session:
         """Display a study; keep the one before the change, if policies of both have results."""
         before = self.before_study or self.displayed_study
         self.displayed_study, self.pending_study = study, None
-        self.before_study = before if before is not None and _has_changed(before, study) else None
+        if before is not None and _has_changed(before, study):
+            self.before_study = before
+        else:
+            self.forget_before()
+
+    def forget_before(self) -> None:
+        """Accept the last change: forget the study before it."""
+        self.before_study, self.shows_both = None, False
 
     def show_before(self) -> None:
         """Display the study before the change, also in the forms; keep the one after it instead."""
         if self.before_study is not None and self.displayed_study is not None:
+            self.cancel()
+            self.pending_study, self.jobs = None, {}
             before, self.before_study = self.before_study, self.displayed_study
             self.replace(before)
             self.displayed_study = self.study
@@ -375,7 +388,7 @@ class Session:
             job.cancel()
 
 
-def _jobs_of(study: Study) -> tuple[Any, ...]:
+def jobs_of(study: Study) -> tuple[Any, ...]:
     """Return source, format, options and range of the trace of a study, without its load."""
     trace = study.base.trace
     return trace.source, trace.fmt, trace.read, trace.from_s, trace.to_s
@@ -383,13 +396,21 @@ def _jobs_of(study: Study) -> tuple[Any, ...]:
 
 def _has_changed(before: Study, after: Study) -> bool:
     """Return True if two studies of one trace have other results for a policy of both."""
-    if _jobs_of(before) != _jobs_of(after):
+    gathered = [stored_results.gather(study) for study in (before, after)]
+    # Half a comparison is no scenario to compare with.
+    if jobs_of(before) != jobs_of(after) or gathered[0].baseline not in gathered[0].places:
         return False
     keys, others = (
         {title: own[0] for title, own in zip(runs.titles, runs.keys, strict=True)}
-        for runs in map(stored_results.gather, (before, after))
+        for runs in gathered
     )
     return any(keys[title] != others[title] for title in keys.keys() & others.keys())
+
+
+def _with_names_of(study: Study, named: Study) -> Study:
+    """Return a study with the policy names of another study, by equal policies."""
+    names = dict(zip(named.allocators, named.names, strict=True)) if named.names else {}
+    return replace(study, names=tuple(names.get(spec, "") for spec in study.allocators))
 
 
 def with_seed_and_repeats(study: Study, seed: int, repeats: int) -> Study:

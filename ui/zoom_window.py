@@ -65,7 +65,7 @@ def draw(key: str, end_s: float, clock: RunClock) -> None:
     """
     window = current(end_s)
     with st.container(horizontal=True, gap=4, vertical_alignment="center", key=f"{key}_window"):
-        label = describe(window, clock) if window else "Time range"
+        label = describe(window, clock) if window else "Whole run"
         with st.popover(
             words.plain(label),
             type="secondary" if window else "tertiary",
@@ -84,8 +84,9 @@ def draw(key: str, end_s: float, clock: RunClock) -> None:
 
 
 def describe(window: Window, clock: RunClock) -> str:
-    """Return a window as text: "day 1, 06:00 to day 2, 12:00"."""
-    return f"{clock.format(window[0])} to {clock.format(window[1])}"
+    """Return a window as text: "Day 1, 06:00 – day 2, 12:00"."""
+    text = f"{clock.format(window[0])} – {clock.format(window[1])}"
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _draw_fields(key: str, window: Window, end_s: float, clock: RunClock) -> None:

@@ -213,10 +213,18 @@ class Details:
         """Groupings of the jobs, by key."""
         return groups.groupings(self.trace, self._runs.entries[self._runs.places[0]][0].jobs())
 
-    def of_group(self, title: str, name: str) -> GroupComparison:
-        """Return the comparison over the group `name` of the grouping titled `title`."""
-        way = next(way for way in self.groupings.values() if way.title == title)
-        return groups.compare_subset(self._runs, way.codes == way.names.index(name), self.trace)
+    def of_jobs(
+        self, group: tuple[str, str] | None, window: tuple[float, float] | None = None
+    ) -> GroupComparison | None:
+        """Return the comparison over the jobs of a group submitted in a window.
+
+        None without such a job, or without a complete baseline; parameters as in `groups.members`.
+        """
+        jobs = self._runs.entries[self._runs.places[0]][0].jobs()
+        mask = groups.members(self.trace, jobs, group, window)
+        if not mask.any() or self._runs.baseline not in self._runs.places:
+            return None
+        return groups.compare_subset(self._runs, mask, self.trace)
 
     @cached_property
     def teams(self) -> Teams | None:

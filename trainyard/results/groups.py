@@ -247,6 +247,38 @@ class GroupComparison(NamedTuple):
         return replace(headline, text=text, advice=())
 
 
+def members(
+    trace: Trace,
+    jobs: pd.DataFrame,
+    group: tuple[str, str] | None,
+    window: tuple[float, float] | None,
+) -> Mask:
+    """Return the mask of the jobs of a group that were submitted in a window.
+
+    Parameters
+    ----------
+    trace : Trace
+        All jobs.
+    jobs : DataFrame
+        Jobs of a run, in the order of the trace.
+    group : (str, str) or None
+        Title of a grouping and name of a group; None = jobs of all groups. No job has an unknown
+        group.
+    window : (float, float) or None, seconds
+        None = jobs submitted at any time.
+    """
+    mask = np.ones(len(trace), bool)
+    if group is not None:
+        title, name = group
+        ways = groupings(trace, jobs).values()
+        way = next((way for way in ways if way.title == title and name in way.names), None)
+        mask &= False if way is None else way.codes == way.names.index(name)
+    if window is not None:
+        submit_s = jobs["submit_s"].to_numpy(np.float64)
+        mask &= (submit_s >= window[0]) & (submit_s < window[1])
+    return mask
+
+
 def compare_subset(shown: StudyResults, members: Mask, trace: Trace) -> GroupComparison:
     """Return the comparison over a subset of the jobs.
 

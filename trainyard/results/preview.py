@@ -37,7 +37,8 @@ MAX_JOBS: Final = 200_000
 """Jobs above which there is no preview: it would take seconds."""
 _EXPECTED_S: Final = 0.3
 """Expected duration of a preview."""
-_MARK: Final = "preview "
+MARK: Final = "preview "
+"""Prefix of the key of a run that is not stored."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class PreviewRequest:
     address : str
         Address of the store with the trace.
     window : (float, float) or None, seconds
-        Zoom window of figures over time; None = the whole runs.
+        Zoom window; None = the whole runs.
     midnight_s : float, seconds
         Start of a day on the clock of the runs.
     group : (str, str) or None
@@ -227,7 +228,7 @@ def _unsupported_reason(study: Study, spec: Spec, trace: Trace, given: Condition
 def _in_memory_entry(scenario: Scenario, result: RunResult, trace: Trace, store: Store) -> InMemory:
     """Return a run result as an in-memory entry, under a key that no stored run has."""
     # A key of its own: an in-memory entry must never pass for the stored run.
-    key = f"{_MARK}{scenario_key(scenario, store)}"
+    key = f"{MARK}{scenario_key(scenario, store)}"
     summary = plain(summarize_run(scenario, result, trace))
     return InMemory(key, None, {}, summary, {}, {}, result)  # type: ignore[arg-type]
 
@@ -241,18 +242,15 @@ def _stored_entries(request: PreviewRequest, store: Store) -> dict[str, StoredRe
 def _compare_group(
     request: PreviewRequest, shown: StudyResults, trace: Trace
 ) -> GroupComparison | None:
-    """Return the comparison over the requested group.
+    """Return the comparison over the requested group, submitted in the requested window.
 
-    None without a requested group, a complete baseline, or a group with this name.
+    None without a requested group or window, a complete baseline, or such a job.
     """
-    if request.group is None or shown.baseline not in shown.places:
+    if (request.group or request.window) is None or shown.baseline not in shown.places:
         return None
-    title, name = request.group
-    ways = groups.groupings(trace, shown.entries[shown.places[0]][0].jobs()).values()
-    way = next((way for way in ways if way.title == title and name in way.names), None)
-    if way is None:
-        return None
-    return groups.compare_subset(shown, way.codes == way.names.index(name), trace)
+    jobs = shown.entries[shown.places[0]][0].jobs()
+    mask = groups.members(trace, jobs, request.group, request.window)
+    return groups.compare_subset(shown, mask, trace) if mask.any() else None
 
 
 class Previews:
@@ -275,7 +273,7 @@ class Previews:
             Base scenario of the study.
         """
         # Equal requests are rare, and a canceled run must not be joined.
-        key = f"{_MARK}{next(self._numbers)}"
+        key = f"{MARK}{next(self._numbers)}"
         return self._queue.put(Task(key, base, answer, (request,), _EXPECTED_S), watcher)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from sim.cluster import Cluster
 from sim.metrics.registry import Metric
 from trainyard import formatting
+from trainyard.clusters import prices
 from trainyard.results.differences import study_changes
 from trainyard.sweeps.plan import HOURS_A_MONTH
 from trainyard.views import ledger
@@ -46,7 +47,12 @@ class BeforeAfter:
 
 
 def before_after(
-    compared: ComparedRuns, high: str, metric: Metric, tables: tuple[Cells, Cells]
+    compared: ComparedRuns,
+    high: str,
+    metric: Metric,
+    tables: tuple[Cells, Cells],
+    *,
+    is_draft: bool = False,
 ) -> BeforeAfter | None:
     """Return the effect of the last change; None if no strong policy is affected.
 
@@ -60,15 +66,27 @@ def before_after(
         The metric that policies are judged by.
     tables : (Cells, Cells)
         The figures before and after.
+    is_draft : bool
+        Whether a slider that moves asks for it: then the runs have one repeat for now.
     """
     affected = [
         title
         for title in dict.fromkeys((high, compared.baseline))
         if compared.differs_before(title)
     ]
-    if compared.before is None or not affected:
+    # Under overload completion times measure how long jobs kept arriving.
+    if (
+        compared.before is None
+        or not affected
+        or "overload"
+        in (
+            compared.report.first_headline.verdict,
+            compared.before.report.first_headline.verdict,
+        )
+    ):
         return None
     before, after = compared.before.runs.study, compared.runs.study
+    after = replace(after, repeats=before.repeats) if is_draft else after
     changes = study_changes(before, after)
     more = f" and {len(changes) - _MAX_CHANGES} more" if len(changes) > _MAX_CHANGES else ""
     result = BeforeAfter("; ".join(changes[:_MAX_CHANGES]) + more, (), "", tables[0])
@@ -77,13 +95,17 @@ def before_after(
         for title in affected
     ]
     figures = [one for one in figures if one[1] and one[2] != formatting.MISSING]
+    if not changes or not figures:
+        return None
     return replace(
         result, figures=tuple(figures), cost=_cost(before.base.cluster, after.base.cluster)
     )
 
 
 def _cost(before: Cluster, after: Cluster) -> str:
-    """Return how much more or less a cluster costs a month; "" without a difference."""
+    """Return how much more or less a cluster costs a month; "" if equal or a price is missing."""
+    if any(prices.types_without_own_price(cluster)[1] for cluster in (before, after)):
+        return ""
     usd = (after.price_per_hour - before.price_per_hour) * HOURS_A_MONTH
     if round(usd) == 0:
         return ""
@@ -94,7 +116,9 @@ def _cost(before: Cluster, after: Cluster) -> str:
 def scenarios(view: LedgerView, metrics: Sequence[Metric], change: BeforeAfter) -> LedgerView:
     """Return a ledger with the figures of scenarios A and B, and the difference, in each cell."""
     rows = [
-        replace(
+        row
+        if row.kind == "earlier"
+        else replace(
             row,
             cells=[
                 _both(change, row.title, metric, cell)
@@ -103,7 +127,7 @@ def scenarios(view: LedgerView, metrics: Sequence[Metric], change: BeforeAfter) 
         )
         for row in view.rows
     ]
-    return replace(view, rows=rows, over="Scenario A → B, whole run; difference of B from A")
+    return replace(view, rows=rows, over=f"Scenario A → B, {view.over[:1].lower()}{view.over[1:]}")
 
 
 def _both(change: BeforeAfter, title: str, metric: Metric, after: LedgerCell) -> LedgerCell:
@@ -115,9 +139,11 @@ def _both(change: BeforeAfter, title: str, metric: Metric, after: LedgerCell) ->
     if metric.unit == "1":
         points = round(100 * after.value) - round(100 * was.value)
         size, is_same = f"{points:+d} pt".replace("-", "−"), points == 0
-    else:
-        relative = after.value / was.value - 1 if was.value else 0.0
+    elif was.value:
+        relative = after.value / was.value - 1
         size, is_same = formatting.change(relative), abs(relative) < ledger.ALIKE
+    else:
+        size, is_same = "", after.value == 0
     if is_same:
         return LedgerCell(text, "≈", help="about the same", value=after.value)
     is_good = (after.value < was.value) == (metric.better == "lower")

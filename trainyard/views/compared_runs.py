@@ -10,7 +10,7 @@ from functools import cached_property
 import pandas as pd
 
 from sim.cluster import Cluster
-from trainyard.results import outcomes
+from trainyard.results import outcomes, preview
 from trainyard.results.detail_data import Details
 from trainyard.results.outcomes import ComparisonReport, StudyResults
 from trainyard.results.window_series import Loads, loads
@@ -135,11 +135,13 @@ class ComparedRuns:
             {**firsts, **self.earlier}, self.cluster, self.window, self.axis.clock.midnight_s
         )
 
-    def around(self, high: str, hidden: Collection[str] = ()) -> tuple[str, ...]:
+    def around(
+        self, high: str, hidden: Collection[str] = (), most: int = charts.lines.MAX_LINES
+    ) -> tuple[str, ...]:
         """Return the policies to draw with `high`: baseline and nearest by mean JCT, one per color.
 
-        At most `charts.lines.MAX_LINES`, in the order of the study, without `hidden` ones; results
-        of earlier settings are last.
+        At most `most`, in the order of the study, without `hidden` ones; results of earlier
+        settings are last.
         """
         table = self.report.table
         values = table[table["metric"] == "jct_mean_s"].set_index("label")["value"]
@@ -155,7 +157,7 @@ class ComparedRuns:
         for title in (*order, *self.earlier):
             if title not in hidden:
                 first.setdefault(self.colours()[title], title)
-        kept = list(first.values())[: charts.lines.MAX_LINES]
+        kept = list(first.values())[:most]
         return tuple(title for title in (*self.report.labels, *self.earlier) if title in kept)
 
     @property
@@ -181,15 +183,15 @@ class ComparedRuns:
         """
         high = high or self.report.first_headline.subject
         hidden = {*hidden} - {self.baseline, high}
-        drawn = self.around(high, hidden)
-        more = len({*self.report.labels, *self.earlier} - hidden) - len(drawn)
-        colours = {title: self.style[title][0] for title in drawn}
-        earlier = frozenset(self.earlier)
         before = {
-            f"was {charts.lines.short_names([title])[title]}": title
+            f"was {title}": title
             for title in dict.fromkeys((self.baseline, high))
             if self.differs_before(title)
         }
+        drawn = self.around(high, hidden, charts.lines.MAX_LINES - len(before))
+        more = len({*self.report.labels, *self.earlier} - hidden) - len(drawn)
+        colours = {title: self.style[title][0] for title in drawn}
+        earlier = frozenset(self.earlier)
         colours |= {name: self.style[title][0] for name, title in before.items()}
         return charts.Look(
             colours,
@@ -207,8 +209,11 @@ class ComparedRuns:
         """Return True if the runs before the change have another result of a policy."""
         if self.before is None or title not in self.before.report.labels or title in self.earlier:
             return False
-        own, other = self.runs, self.before.runs
-        return own.keys[own.titles.index(title)][0] != other.keys[other.titles.index(title)][0]
+        keys = [
+            runs.keys[runs.titles.index(title)][0].removeprefix(preview.MARK)
+            for runs in (self.runs, self.before.runs)
+        ]
+        return keys[0] != keys[1]
 
     def with_window(self, window: Window | None) -> ComparedRuns:
         """Return a copy with another window; frames stay unchanged."""

@@ -142,6 +142,12 @@ class ComparisonView:
     is_draft: bool
     key: tuple[object, ...]
 
+    @property
+    def of_what(self) -> str:
+        """What the figures of tiles and ledger are of."""
+        is_windowed = self.choice.window is not None and self.group_runs is not self.runs
+        return "Jobs submitted in this window" if is_windowed else "Whole run"
+
     def queue(self, marks: Sequence[float] = (), scale: float = 1) -> FigureView:
         """Return the figure of jobs waiting and GPUs busy, of all jobs, with `marks` in seconds.
 
@@ -185,10 +191,10 @@ class ComparisonView:
             If a stored result was deleted.
         """
         if self.change is None or not both:
-            return ledger.ledger_of(self.group_runs, self.table, metrics, status)
+            return ledger.ledger_of(self.group_runs, self.table, metrics, status, self.of_what)
         # The share of slower jobs is against the baseline of the same scenario.
         metrics = [metric for metric in metrics if metric != SLOWER]
-        own = ledger.ledger_of(self.group_runs, self.table, metrics, status)
+        own = ledger.ledger_of(self.group_runs, self.table, metrics, status, self.of_what)
         return scenarios(own, metrics, self.change)
 
 
@@ -242,12 +248,13 @@ def build(
     if compared.before is not None:
         was = ledger.by_place(_table(compared.before, group_before))
         goal = ledger.ALL[choice.goal]
-        change = before_after(compared, choice.high or compared.baseline, goal, (was, cells))
+        high = choice.high or compared.baseline
+        change = before_after(compared, high, goal, (was, cells), is_draft=is_draft)
     headline, facts = _headline(compared, choice, group)
     if is_overloaded:
         tiles = EMPTY_TILES if is_draft else ()
     else:
-        tiles = _tiles(compared, cells, choice, change, whole=group is None)
+        tiles = _tiles(seen, cells, choice, change, whole=group is None)
     return ComparisonView(
         runs=seen,
         group_runs=seen if group is None else _of_group(seen, group),
@@ -270,20 +277,30 @@ def _headline(
 ) -> tuple[Headline, str]:
     """Return the headline and the facts of the chosen group, else of all jobs.
 
-    Falls back to all jobs if nothing can be judged or the goal needs whole runs. A policy that only
-    has a result of earlier settings gets a placeholder.
+    Jobs submitted in a zoom window are a group too. Falls back to all jobs if nothing can be judged
+    or the goal needs whole runs. A policy that only has a result of earlier settings gets a
+    placeholder.
     """
     facts, high = compared.report.facts, choice.high
     whole = compared.report.headline_of(high, choice.goal)
     if high in compared.earlier and whole.subject:
         whole = Headline("nothing", f"{high} runs when the slider rests.", high)
-    if group is None or choice.group is None:
-        return whole, facts
+    if group is None:
+        none = ". No job was submitted in this window: all figures are of whole runs"
+        return whole, facts + (none if choice.window is not None else "")
     of_group = group.headline_of(high, choice.goal)
     if of_group is None or whole.verdict in ("overload", "nothing"):
-        return whole, f"All jobs: {facts}"
+        return whole, f"{'All jobs' if choice.window is None else 'Whole run'}: {facts}"
     jobs_text = count(int(group.counts["jobs"].iloc[0]) // compared.runs.study.repeats)
-    return of_group, f"{' '.join(choice.group)}: {jobs_text} of {facts}"
+    name = f"{' '.join(choice.group)}: " if choice.group is not None else ""
+    if choice.window is None:
+        return of_group, f"{name}{jobs_text} of {facts}"
+    since, until = (compared.axis.clock.format(end) for end in choice.window)
+    first, space, rest = of_group.text.partition(" ")
+    text = f"In this window, {first.lower()}{space}{rest}" if first == "With" else of_group.text
+    jobs, dot, others = facts.partition(" · ")
+    when = f"{jobs}, submitted {since} to {until}{dot}{others}"
+    return replace(of_group, text=text), f"{name}{jobs_text} of {when}"
 
 
 def _of_group(seen: ComparedRuns, group: GroupComparison) -> ComparedRuns:
@@ -342,7 +359,8 @@ def _tiles(
             continue
         base = ledger.cell(cells, compared.baseline, metric, "")
         is_compared = compared.baseline not in ("", title)
-        was = change.was(title, metric) if change is not None else ""
+        is_changed = change is not None and compared.differs_before(title)
+        was = change.was(title, metric) if change is not None and is_changed else ""
         tiles.append(
             Tile(
                 title=f"{metric.title}{_window_note(name)}",
@@ -358,7 +376,24 @@ def _tiles(
                 chosen=name == choice.goal,
             )
         )
+    if not whole and choice.window is not None:
+        tiles.append(_peak_tile(compared, title))
     return tuple(tiles)
+
+
+def _peak_tile(compared: ComparedRuns, title: str) -> Tile:
+    """Return the tile of the longest queue in the window, with the baseline's."""
+    own, base = (
+        count(compared.loads.runs[name].peak) if name in compared.loads.runs else ""
+        for name in (title, compared.baseline)
+    )
+    is_compared = base and compared.baseline != title
+    return Tile(
+        "Longest queue",
+        own,
+        f"{visible(compared.baseline, _BASE_NAME)} {base}" if is_compared else "",
+        help="Most jobs waiting at the same time in the window.",
+    )
 
 
 def _change_line(cell: ledger.LedgerCell) -> tuple[str, str]:

@@ -226,7 +226,11 @@ class State:
 
 
 def ledger_of(
-    compared: ComparedRuns, table: pd.DataFrame, metrics: Sequence[Metric], state: State
+    compared: ComparedRuns,
+    table: pd.DataFrame,
+    metrics: Sequence[Metric],
+    state: State,
+    of_what: str = "Whole run",
 ) -> LedgerView:
     """Return the ledger of compared runs, a row per policy in the order of the study.
 
@@ -242,6 +246,8 @@ def ledger_of(
         The columns, from `columns`.
     state : State
         What is highlighted, missing or changed.
+    of_what : str
+        What the figures are of, as a heading.
 
     Raises
     ------
@@ -265,7 +271,7 @@ def ledger_of(
     return LedgerView(
         metrics,
         rows,
-        f"Whole run{against}",
+        f"{of_what}{against}",
         "Peak queue",
         edges_s=[round(at, 1) for at in loads.edges_s.tolist()],
         labels=_labels(compared),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -50,8 +51,19 @@ def verbatim(content: str) -> str:
 
 
 def section(title: str, inside: str) -> str:
-    """Return a section with its heading; "" if `inside` is empty."""
-    return f"<section><h2>{text(title)}</h2>{inside}</section>" if inside else ""
+    """Return a section with its heading, which is also its id; "" if `inside` is empty."""
+    name = title.lower().replace(" ", "-")
+    return f'<section id="{text(name)}"><h2>{text(title)}</h2>{inside}</section>' if inside else ""
+
+
+def html_contents(sections: Sequence[str]) -> str:
+    """Return links to sections as made by `section`; empty ones are left out."""
+    links = [
+        f'<a href="#{name}">{title}</a>'
+        for one in sections
+        for name, title in re.findall(r'^<section id="([^"]*)"><h2>(.*?)</h2>', one)
+    ]
+    return f'<nav aria-label="Contents">{" · ".join(links)}</nav>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:

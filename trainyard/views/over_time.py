@@ -55,7 +55,7 @@ def queue(
     titles = [title for title in look.colours if title not in look.before]
     strong = [title for title in titles if title in (look.baseline, look.high)]
     busy = compared.cluster.gpus > 0 and not only_queue
-    is_limited = busy and bool(strong) and len(titles) > charts.lines.MAX_BUSY
+    is_limited = busy and bool(strong) and len(look.colours) > charts.lines.MAX_BUSY
     figure = charts.load(
         charts.Course(
             loads.edges_s,

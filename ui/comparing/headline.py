@@ -68,23 +68,23 @@ def draw_change(change: BeforeAfter, *, is_draft: bool) -> None:
         if st.button("Swap A and B" if session.shows_both else "Undo", key="change_undo"):
             session.show_before()
             if not session.shows_both:
-                session.before_study = None
+                session.forget_before()
             st.rerun()
         if not session.shows_both:
             st.button("Keep as scenario B", key="change_keep", on_click=_on_keep)
         label = "Close A" if session.shows_both else "✕"
-        st.button(label, key="change_close", type="tertiary", on_click=_on_close)
+        st.button(
+            label,
+            key="change_close",
+            type="tertiary",
+            on_click=session.forget_before,
+            help="Accept the change: only the present results are shown.",
+        )
 
 
 def _on_keep() -> None:
     """Show the figures of both scenarios in the ledger."""
     state.session().shows_both = True
-
-
-def _on_close() -> None:
-    """Accept the change: forget the scenario before it."""
-    session = state.session()
-    session.before_study, session.shows_both = None, False
 
 
 def is_unfinished(runs: StudyResults) -> bool:

@@ -12,7 +12,7 @@ from trainyard.results.groups import GROUP_METRICS
 from trainyard.results.jobs_changed import ORDERS
 from trainyard.results.outcomes import StudyResults
 from trainyard.views import jobs
-from trainyard.views.compared_runs import ComparedRuns
+from trainyard.views.compared_runs import ComparedRuns, Window
 from ui import figure, job_drawer, words
 
 MAX_ROWS: Final = 100
@@ -65,7 +65,10 @@ def draw(compared: ComparedRuns, high: str) -> None:
             )
     if show == _EACH:
         _draw_rows(compared, title, order, search)
-    elif show == _SPREAD:
+        return
+    if compared.window is not None:
+        st.caption("Of the whole run.")
+    if show == _SPREAD:
         view = figure.cached_view(
             ("winners", compared.key, title), lambda: jobs.winners(compared, title)
         )
@@ -97,9 +100,12 @@ def _job_changes(
 def _draw_rows(compared: ComparedRuns, title: str, order: jobs_changed.Order, search: str) -> None:
     """Draw a table of the first 100 jobs that match; a row opens the job drawer."""
     mark, epoch = compared.report.mark, compared.epoch
-    table, formats, ids, count = _shown_rows(mark, title, order, search.strip(), epoch, compared)
+    of = search.strip(), compared.window
+    table, formats, ids, count = _shown_rows(mark, title, order, of, epoch, compared)
     if table is None:
-        st.caption("No job matches the search." if search else "No job changes in this direction.")
+        where = " in this window" if compared.window is not None else ""
+        direction = f"No job changes in this direction{where}."
+        st.caption(f"No job{where} matches the search." if search else direction)
         return
     job_drawer.draw_job_table(order, table, formats, ids, min(38 + 35 * len(ids), 378))
     if count > len(ids):
@@ -111,16 +117,19 @@ def _shown_rows(
     cache_key: str,
     title: str,
     order: jobs_changed.Order,
-    search: str,
+    of: tuple[str, Window | None],
     epoch: str,
     _compared: ComparedRuns,
 ) -> tuple[pd.DataFrame | None, dict[str, Any], list[str], int]:
     """Return the table of the first matching jobs, its formats, ids, and how many match; cached.
 
-    The table is None if no job matches.
+    The table is None if no job matches. `of` = searched text, and the window of the submissions.
     """
     report = _compared.report
+    search, window = of
     all_rows = _job_changes(cache_key, title, _compared.runs, _compared)
+    if window is not None:
+        all_rows = all_rows[all_rows["submit_s"].between(*window, inclusive="left")]
     rows, count = jobs_changed.first_rows(all_rows, order, search, MAX_ROWS)
     if rows.empty:
         return None, {}, [], 0

@@ -53,6 +53,7 @@ function table(s) {
     line.style.cssText = `--own: ${row.colour}; --tint: ${row.colour}1c`;
     name.append(s.boxes[at], tag("b", row.title), tag("small", row.mark, "", { title: row.mark }));
     const cells = row.cells.map(([text, change, verdict, help]) => tag("td", text, "", { title: help }).appendChild(tag("span", change, verdict)).parentNode);
+    cells.forEach((cell, column) => (cell.dataset.title = data.columns[column].title));
     s.read = [...(at ? s.read : []), data.heads.map(() => tag("td", "", "read"))];
     line.append(name, ...(row.note ? [tag("td", row.note, "note", { colSpan: 2 + wide.colSpan })] : [...s.read[at], ...cells]));
     return line;
@@ -137,7 +138,7 @@ function point(s, event) {
   const chart = event.target.closest?.(".js-plotly-plot"), { time, curve, strip } = s.data.charts, key = chart && [time, curve].find((one) => one && chart === chartOf(one));
   const at = key && drawn(chart);
   if (!at) return void (s.pointed && ((s.pointed = false), rest(s)));
-  if (!s.bound.has(chart)) s.bound.add(chart), chart.on("plotly_selected", (found) => brush(s, found?.range)), chart.on("plotly_clickannotation", ({ annotation: { name }, event }) => (event.altKey ? hide(s, find(s, name)) : highlight(s, name)));
+  if (!s.bound.has(chart)) s.bound.add(chart), chart.on("plotly_selected", (found) => brush(s, found?.range)), chart.on("plotly_deselect", () => s.data.zoomed && s.send("window", [])), chart.on("plotly_clickannotation", ({ annotation: { name }, event }) => (event.altKey ? hide(s, find(s, name)) : highlight(s, name)));
   const box = chart.getBoundingClientRect(), zoom = box.width / chart.offsetWidth || 1; // of a presentation
   const share = ((event.clientX - box.left) / zoom - at.left) / at.width, down = (event.clientY - box.top) / zoom;
   if (share < 0 || share > 1) return;

@@ -19,6 +19,7 @@ from trainyard.results.groups import GroupComparison
 from trainyard.results.preview import PreviewAnswer, PreviewRequest
 from trainyard.runs import estimate
 from trainyard.runs.queue import Submission
+from trainyard.study.scenario import Scenario
 from trainyard.study.settings import with_settings
 from trainyard.study.study import Study
 from trainyard.sweeps import axes
@@ -107,8 +108,7 @@ def draw() -> None:
     _previews()  # so that the process is warm when the slider moves
     path = st.session_state.get(f"{_KEY}/path", settings_list[0].path)
     before = session.before_study
-    old_settings = [] if before is None else settings_or_empty(before)
-    was = {setting.path: setting.now for setting in old_settings}
+    was = {} if before is None else _values_before(before.base, session.study.base)
     data = {
         "axes": [
             asdict(setting)
@@ -124,6 +124,17 @@ def draw() -> None:
         on_move_change=lambda: _on_change("move", _MOVED),
         on_rest_change=lambda: _on_change("rest", _RESTED),
     )
+
+
+def _values_before(before: Scenario, now: Scenario) -> dict[str, float]:
+    """Return path -> value before a change: load, and node counts of rows of equal GPU type."""
+    rows = zip(before.cluster.groups, now.cluster.groups, strict=False)
+    counts = {
+        f"{_NODES}{at}.count": float(was.count)
+        for at, (was, own) in enumerate(rows)
+        if was.gpu_type == own.gpu_type
+    }
+    return {LOAD: before.trace.load, **counts}
 
 
 def _on_change(name: str, place: str) -> None:
@@ -201,10 +212,13 @@ def preview_view(
         return None, "" if preview is None else preview.error
     compared = preview.compared
     before = comparison.stored_before() or preview.before
+    if before is not None and state.jobs_of(before.runs.study) != state.jobs_of(preview.study):
+        before = None
     compared = replace(compared, before=before and before.with_window(choice.window))
     high = comparison.highlighted_policy((preview.before or compared).report)
     high = high if high in compared.runs.titles else comparison.highlighted_policy(compared.report)
-    view = build(compared, replace(choice, high=high), preview.group, is_draft=True)
+    group_before = comparison.compare_jobs(before, choice)
+    view = build(compared, replace(choice, high=high), preview.group, group_before, is_draft=True)
     if view.headline.subject in compared.earlier and state.session().live_jobs:
         view = replace(view, headline=replace(view.headline, text=f"{high} is running."))
     return view, preview.error

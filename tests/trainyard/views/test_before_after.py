@@ -9,13 +9,13 @@ import pytest
 
 from sim.cluster import Cluster
 from sim.params import Spec
-from trainyard.results import outcomes
+from trainyard.results import outcomes, preview
 from trainyard.runs.run import run, scenario_key, store_result
 from trainyard.store import Store
 from trainyard.study.study import Study
 from trainyard.traces import new_study
 from trainyard.traces.sources import load_trace
-from trainyard.views import charts, ledger
+from trainyard.views import before_after, charts, ledger
 from trainyard.views.before_after import scenarios
 from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.comparison import ComparisonChoice, ComparisonView, build
@@ -135,11 +135,61 @@ def test_equal_results_and_results_of_earlier_settings_are_no_change(
 
 def test_a_group_without_its_figures_before_tells_none(view: ComparisonView) -> None:
     way = view.runs.details.groupings["size"]
-    group = view.runs.details.of_group(way.title, way.names[0])
+    group = view.runs.details.of_jobs((way.title, way.names[0]))
     choice = replace(SRTF, group=(way.title, way.names[0]))
     assert build(view.runs, choice, group).change is None
     before = view.runs.before
     assert before is not None
-    told = build(view.runs, choice, group, before.details.of_group(way.title, way.names[0]))
+    told = build(view.runs, choice, group, before.details.of_jobs((way.title, way.names[0])))
     assert told.change is not None
     assert told.change.changes == "1 → 2 V100 nodes"
+
+
+def test_from_nothing_is_no_percentage_but_not_the_same(view: ComparisonView) -> None:
+    assert view.change is not None
+    wait = ledger.ALL["wait_mean_s"]
+    zero = {("FIFO", wait.name): {"value": 0.0, "change": float("nan")}}
+    cell = ledger.LedgerCell("2 h", value=7200.0)
+    both = before_after._both(replace(view.change, cells=zero), "FIFO", wait, cell)
+    assert (both.text.translate(PLAIN), both.change, both.verdict) == ("0 s → 2 h", "", "worse")
+
+
+def test_a_node_without_a_price_has_no_cost_a_month(store: Store) -> None:
+    one, two = (of_nodes(count).base.cluster for count in (1, 2))
+    (group,) = two.groups
+    unknown = replace(two, groups=(replace(group, gpu_type="x9", price_per_hour=None),), types=())
+    assert before_after._cost(one, two) == "$14,600 more a month."
+    assert before_after._cost(one, unknown) == before_after._cost(unknown, one) == ""
+
+
+def test_a_draft_back_at_the_old_value_is_no_change(store: Store, view: ComparisonView) -> None:
+    two = compared(of_nodes(2), store)
+    keys = tuple(tuple(f"{preview.MARK}{key}" for key in own) for own in two.runs.keys)
+    draft = replace(two, runs=replace(two.runs, keys=keys), before=two)
+    assert build(draft, SRTF, None, is_draft=True).change is None
+    assert view.runs.before is not None
+    five = replace(view.runs.before.runs.study, repeats=5)
+    before = replace(view.runs.before, runs=replace(view.runs.before.runs, study=five))
+    told = build(replace(view.runs, before=before), SRTF, None, is_draft=True).change
+    assert told is not None
+    assert told.changes == "1 → 2 V100 nodes"
+
+
+def test_names_of_dotted_lines_differ_where_their_beginnings_are_equal() -> None:
+    titles = ["was Conservative backfilling", "was LAS (Tiresias) · Threshold 1 h"]
+    names = charts.lines.short_names([*titles, "was LAS (Tiresias) · Threshold 8 h"])
+    assert len(set(names.values())) == 3
+    assert not any(name == "was" for name in names.values())
+
+
+def test_overload_before_or_after_is_not_judged(store: Store, view: ComparisonView) -> None:
+    before = view.runs.before
+    assert before is not None
+    lines = {
+        goal: replace(headline, verdict="overload")
+        for goal, headline in before.report.headlines.items()
+    }
+    report = replace(before.report, headlines=lines)
+    assert (
+        build(replace(view.runs, before=replace(before, report=report)), SRTF, None).change is None
+    )

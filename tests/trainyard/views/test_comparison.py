@@ -121,7 +121,7 @@ def test_a_group_has_its_own_facts_figures_and_completion_times(compared: Compar
     way = compared.details.groupings["size"]
     for at, name in enumerate(way.names):
         members = way.codes == at
-        group = compared.details.of_group(way.title, name)
+        group = compared.details.of_jobs((way.title, name))
         choice = replace(SRTF, group=(way.title, name))
         view = build(compared, choice, group)
         # Every job of the sample completes under both policies.
@@ -137,7 +137,7 @@ def test_a_group_has_its_own_facts_figures_and_completion_times(compared: Compar
 def test_the_goal_of_whole_runs_keeps_the_headline_of_all_jobs(compared: ComparedRuns) -> None:
     way = compared.details.groupings["size"]
     choice = ComparisonChoice("makespan_s", "SRTF", (way.title, way.names[0]))
-    view = build(compared, choice, compared.details.of_group(way.title, way.names[0]))
+    view = build(compared, choice, compared.details.of_jobs((way.title, way.names[0])))
     assert view.facts == f"All jobs: {compared.report.facts}"
     assert view.headline == compared.report.headline_of("SRTF", "makespan_s")
 
@@ -292,3 +292,40 @@ def test_a_slide_in_the_dark_has_the_colors_of_the_theme(compared: ComparedRuns)
     contents = slide_contents(build(compared, SRTF, None), dark=True)
     assert contents["accent"] == compared.colours(dark=True)["SRTF"]
     assert contents["accent"] in json.dumps(contents["charts"])
+
+
+def test_a_window_is_of_the_jobs_submitted_in_it(compared: ComparedRuns) -> None:
+    jobs = {
+        title: compared.runs.entries[at][0].jobs() for at, title in enumerate(compared.runs.titles)
+    }
+    submit_s = jobs["FIFO"]["submit_s"]
+    # From the fourth submission, which is the third's too, until just before the tenth.
+    window = float(submit_s.iloc[3]), float(submit_s.iloc[9])
+    inside = submit_s.between(*window, inclusive="left")
+    assert inside.sum() == 7
+    group = compared.details.of_jobs(None, window)
+    view = build(compared, replace(SRTF, window=window), group)
+    cells = ledger.by_place(view.table)
+    for title, own in jobs.items():
+        spent_s = (own["finish_s"] - own["submit_s"])[inside]
+        assert cells[title, "jct_mean_s"]["value"] == pytest.approx(spent_s.mean())
+        assert view.runs.loads.runs[title].peak <= len(submit_s)
+    assert view.facts.startswith("7 of 12 jobs, submitted day 1, ")
+    assert view.tiles[-1].title == "Longest queue"
+    assert view.tiles[-1].value == f"{view.runs.loads.runs['SRTF'].peak:.0f}"
+    assert "utilisation" not in set(view.table["metric"])
+    shown = view.ledger(view.columns(usual=True), ledger.State("SRTF"))
+    assert shown.over.startswith("Jobs submitted in this window")
+    assert len(view.group_runs.frames["cdf"]["SRTF"]) <= 8
+
+
+def test_a_window_without_submissions_says_that_figures_are_of_the_whole_run(
+    compared: ComparedRuns,
+) -> None:
+    last_s = float(compared.runs.entries[0][0].jobs()["submit_s"].max())
+    window = last_s + 1.0, last_s + 2.0
+    assert compared.details.of_jobs(None, window) is None
+    view = build(compared, replace(SRTF, window=window), None)
+    assert view.facts.endswith("No job was submitted in this window: all figures are of whole runs")
+    assert view.of_what == "Whole run"
+    assert "Longest queue" not in {tile.title for tile in view.tiles}

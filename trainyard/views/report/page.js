@@ -58,6 +58,12 @@
   });
   document.querySelectorAll("button[hidden]").forEach((button) => { button.hidden = false; });
   dark.addEventListener("change", drawAll);
+  // A folded figure has no width to fill; a link into the appendix unfolds it.
+  document.addEventListener("toggle", drawAll, true);
+  addEventListener("hashchange", () => {
+    const target = document.getElementById(location.hash.slice(1)), folded = target?.closest("details");
+    if (folded && !folded.open) (folded.open = true), target.scrollIntoView();
+  });
   addEventListener("beforeprint", () => plots.forEach((plot) => draw(plot, "print", PRINT_PX)));
   addEventListener("afterprint", drawAll);
   drawAll().then(() => { document.body.dataset.drawn = plots.length; });

@@ -28,10 +28,11 @@ from trainyard.traces.sampling import HIDDEN_NAME
 from trainyard.traces.sources import load_source, row_counts_text
 from trainyard.views import ledger
 from trainyard.views.charts import visible
-from trainyard.views.charts.theme import PRINTED, RECOLOURED, Style
+from trainyard.views.charts.theme import PRINTED, RECOLOURED
 from trainyard.views.compared_runs import ComparedRuns, compare_runs
 from trainyard.views.figure_view import FigureView
 from trainyard.views.markup import (
+    html_contents,
     html_descriptions,
     html_details,
     html_frame,
@@ -47,6 +48,8 @@ from trainyard.views.registry import views
 
 _HERE: Final = Path(__file__).parent
 _FORMATS: Final = ("png", "svg")
+_MAIN: Final = ("queue", "jct_cdf")
+"""Figures before the appendix."""
 _FILE: Final = "trainyard-scenario.json"
 _READY: Final = ("sample", "made")
 _STOPS: Final = {
@@ -105,23 +108,36 @@ def offline_html(runs: StudyResults, store: Store, *, created: datetime) -> str:
     ]
     assumed = f"Assumed: {report.assumed}" if report.assumed else ""
     skipped = [f"{title} is skipped. {why}" for title, why in report.skipped.items()]
+    main = {one.name: _figure(one) for one in figures if one.name in _MAIN}
+    others = "".join(_figure(one) for one in figures if one.name not in _MAIN)
+    sections = [
+        section("Policies side by side", _ledger(compared)),
+        section("Over time and by job", "".join(main.values())),
+        _accuracy(report),
+        _scenario(runs),
+        _repeat(runs),
+        _limits(),
+    ]
+    appendix = [
+        section("How jobs ended", _ends(report)),
+        section("All metrics", full_table(report.table, _table_style(compared))),
+        section("More figures", others),
+        _policies(runs),
+        _account(runs, store),
+        _provenance(runs, created),
+    ]
+    origin = f"{compared.source} · {created:%Y-%m-%d}"
     parts = [
-        f"<header><h1>{text(report.headline)}</h1>{_limits_of(report)}",
-        f"{paragraph(assumed, 'note')}{paragraph(report.facts)}",
+        f"<header>{paragraph(f'Trainyard · {origin}', 'note')}<h1>{text(report.headline)}</h1>",
+        f"{_limits_of(report)}{paragraph(report.facts)}{paragraph(assumed, 'note')}",
         *(paragraph(sentence, "note") for sentence in skipped),
         paragraph(
             f"Without a result, so not shown: {', '.join(missing)}." if missing else "", "note"
         ),
         f"{_goals(report)}</header>",
-        _comparison(compared),
-        section("Figures", "".join(_figure(one) for one in figures)),
-        _accuracy(report),
-        _policies(runs),
-        _scenario(runs),
-        _account(runs, store),
-        _repeat(runs),
-        _provenance(runs, created),
-        _limits(),
+        html_contents([*sections, *appendix]),
+        *sections,
+        html_details("Appendix: all metrics, figures, policies and hashes", "".join(appendix)),
     ]
     return _file(_title(report), "\n".join(parts), figures, _document(runs))
 
@@ -202,24 +218,19 @@ def _sha256(code: str) -> str:
     return base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
 
 
-def _comparison(compared: ComparedRuns) -> str:
-    """Return two sections: the ledger with all metrics, and how jobs ended."""
-    report, light, dark = compared.report, compared.colours(), compared.colours(dark=True)
+def _table_style(compared: ComparedRuns) -> TableStyle:
+    """Return the style of tables: color and printed dash of every policy, and the baseline."""
+    light, dark = compared.colours(), compared.colours(dark=True)
     looks = {
         title: (f"light-dark({light[title]}, {dark[title]})", PRINTED.get(light[title], "solid"))
         for title in compared.runs.titles
     }
-    style = TableStyle(looks, compared.baseline)
-    numbers = _ledger(compared, looks)
-    every = html_details("All metrics", full_table(report.table, style))
-    notes = paragraph(report.certainty, "note") + paragraph(report.not_common, "note")
-    return section("Policies side by side", numbers + every + notes) + section(
-        "How jobs ended", _ends(report)
-    )
+    return TableStyle(looks, compared.baseline)
 
 
-def _ledger(compared: ComparedRuns, looks: Style) -> str:
-    """Return the ledger as an HTML table with the default columns, and a note."""
+def _ledger(compared: ComparedRuns) -> str:
+    """Return the ledger as an HTML table with the default columns, and notes."""
+    looks = _table_style(compared).policies
     report, cells = compared.report, ledger.by_place(compared.report.table)
     metrics = ledger.columns(report.table)
     rows = []
@@ -237,7 +248,8 @@ def _ledger(compared: ComparedRuns, looks: Style) -> str:
         )
     note = f"Differences to {compared.baseline}; ≈ = about the same." if compared.baseline else ""
     head = ["Policy", *(metric.title for metric in metrics)]
-    return table(head, rows, "numbers ledger") + paragraph(note, "note")
+    notes = (note, report.certainty, report.not_common)
+    return table(head, rows, "numbers ledger") + "".join(paragraph(one, "note") for one in notes)
 
 
 def _ends(report: ComparisonReport) -> str:
