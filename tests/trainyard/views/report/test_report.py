@@ -90,15 +90,25 @@ def page(text: str) -> Page:
 
 def test_nothing_is_loaded_from_anywhere(page: Page, text: str) -> None:
     loading = {"src", "href", "srcset", "data", "action", "poster", "background"}
-    assert [
-        (tag, name) for tag, attributes in page.tags for name in attributes if name in loading
-    ] == []
+    assert {
+        (tag, name)
+        for tag, attributes in page.tags
+        for name, value in attributes.items()
+        if name in loading and not (value or "").startswith("#")
+    } == set()
     assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & {
         tag for tag, _ in page.tags
     }
     assert not re.search(r"@import|url\(", text[: text.index("</style>")])
     assert text.count(get_plotlyjs()) == 1
     assert len(text.encode()) < 5_500_000
+
+
+def test_every_link_of_the_contents_leads_to_a_section(page: Page) -> None:
+    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    links = [attributes["href"] or "" for tag, attributes in page.tags if tag == "a"]
+    assert len(links) >= 8
+    assert {link.removeprefix("#") for link in links} <= ids
 
 
 def test_only_its_own_two_scripts_may_run(page: Page) -> None:
