@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
@@ -25,21 +27,76 @@ def policy_title(scenario: Scenario) -> str:
 
 
 def describe_briefly(session: state.Session) -> str:
-    """Return the progress of a session in few words: its slowest run and time left.
+    """Return the progress of a session in few words: its runs done, and the time left.
 
-    With repeats the number of finished runs; before any run has started, the place in the queue.
+    Of a single run the share done; before any run has started, the place in the queue.
     """
-    if session.target_study is not None and session.target_study.repeats > 1:
-        return f"{len(session.jobs) - len(session.live_jobs):,} of {len(session.jobs):,} runs"
-    started = [job for job in session.live_jobs if not job.place]
+    live = session.live_jobs
+    started = [job for job in live if not job.place]
     if not started:
-        return f"{_ordinal(min(job.place for job in session.live_jobs))} in the queue"
-    job = min(started, key=lambda job: job.share)
-    if job.progress is None:
-        return f"{policy_title(job.scenario)} starting"
-    left_s = _estimate_left_s(session, job)
-    left = f" · {words.time(max(left_s, 1.0))} left" if left_s is not None else ""
-    return f"{policy_title(job.scenario)} {100 * job.share:.0f} %{left}"
+        return f"{_ordinal(min(job.place for job in live))} in the queue"
+    left_s = [_estimate_left_s(session, job) for job in live]
+    known_s = [left for left in left_s if left is not None]
+    left = f" · {words.time(max(*known_s, 1.0))} left" if len(known_s) == len(live) else ""
+    if len(session.jobs) > 1:
+        return f"{len(session.jobs) - len(live):,} of {len(session.jobs):,} done{left}"
+    if started[0].progress is None:
+        return f"{policy_title(started[0].scenario)} starting"
+    return f"{policy_title(started[0].scenario)} {100 * started[0].share:.0f} %{left}"
+
+
+def describe_policy(
+    session: state.Session, title: str, jobs: Sequence[Submission]
+) -> tuple[str, float | None]:
+    """Return the progress of a policy's runs, or how they ended, and the part that is done.
+
+    Returns
+    -------
+    (str, float or None)
+        The part is None if no run is under way or waits.
+    """
+    failed = next((job for job in jobs if job.state == "failed"), None)
+    if failed is not None:
+        report = failed.progress
+        now_s = failed.details.get("now_s", report.now_s if report is not None else None)
+        when = (
+            f" at {words.run_time(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""
+        )
+        return f"{title} stopped{when}: {failed.error}", None
+    if any(job.state == "cancelled" for job in jobs):
+        reached_s = [session.stopped_s[job.key] for job in jobs if job.key in session.stopped_s]
+        when = f" at {words.run_time(max(reached_s), state.epoch())}" if reached_s else ""
+        return f"cancelled{when}", None
+    live = [job for job in jobs if not job.has_ended]
+    if not live:
+        # Finished and about to be drawn, or never started.
+        return ("done", 1.0) if jobs else ("not run", None)
+    done = len(jobs) - len(live)
+    share = (done + sum(min(max(job.share, 0.0), 1.0) for job in live)) / len(jobs)
+    started = [job for job in live if job.state != "waiting"]
+    if not started:
+        return _describe_waiting(live), share
+    elapsed_s = max(job.elapsed_s for job in started)
+    if len(jobs) > 1:
+        text = f"{done:,} of {words.plural(len(jobs), 'run')}"
+    elif (report := started[0].progress) is None:
+        text = "reading the trace"
+    else:
+        text = f"{report.done:,} of {words.plural(report.jobs, 'job')}"
+    parts = [text, f"{words.time(elapsed_s)} so far" if elapsed_s >= 1 else ""]
+    left_s = [_estimate_left_s(session, job) for job in live]
+    known_s = [left for left in left_s if left is not None]
+    if len(known_s) == len(live):
+        parts += [f"about {words.time(max(*known_s, 1.0))} left"]
+    return " · ".join(part for part in parts if part), share
+
+
+def _describe_waiting(jobs: Sequence[Submission]) -> str:
+    """Return the place of waiting runs in the queue, and how long they take."""
+    place = min(job.place for job in jobs)
+    takes_s = max(job.seconds for job in jobs)
+    about = f"; about {words.time(takes_s)}" if 1 <= takes_s < math.inf else ""
+    return f"{'next' if place <= 1 else f'{_ordinal(place)} in the queue'}{about}"
 
 
 def describe_run(session: state.Session, job: Submission) -> str:
@@ -70,7 +127,12 @@ def describe_simulated_time(report: Progress) -> str:
 
 
 def _estimate_left_s(session: state.Session, job: Submission) -> float | None:
-    """Return the estimated seconds left of a run, or None; keep its first report."""
+    """Return the estimated seconds until a run ends, or None; keep its first report."""
+    if job.place:
+        left_s = job.starts_in_s + job.seconds
+        return left_s if left_s < math.inf else None
+    if job.progress is None:
+        return None
     latest = (monotonic(), job.share)
     return estimate.seconds_left(session.first_reports.setdefault(job.key, latest), latest)
 

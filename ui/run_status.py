@@ -17,10 +17,13 @@ from ui.choosing import profiles
 
 EVERY_S: Final = 0.25
 """Period of the status while runs are live."""
+OTHERS_S: Final = 1.0
+"""The same while only runs of Plan or Learn are live."""
 REDRAW_S: Final = 2.0
 """Minimum time between redraws for finished policies: drawing takes cores from the runs."""
 RESULTS: Final = ("compare", "explore")
 """Pages that show results, or offer to run without any."""
+_RUNNING: Final = "hourglass_empty"
 _DIFFERS: Final = "radio_button_checked"
 _UNDONE: Final = "undone"
 _MAX_LINES: Final = 8
@@ -50,19 +53,31 @@ def draw(page: str) -> None:
         # The last run ended while this page was drawn.
         st.rerun()
     # Drawn without live runs too: the browser may request the fragment once more.
-    st.fragment(error_boundary.run_guarded, run_every=EVERY_S if session.live_jobs else None)(
+    others_s = OTHERS_S if session.has_other_live_runs else None
+    st.fragment(error_boundary.run_guarded, run_every=EVERY_S if session.live_jobs else others_s)(
         partial(_draw_parts, page)
     )
 
 
 def current_status(session: state.Session) -> Status:
-    """Return whether results are up to date, running, incomplete or of another scenario."""
+    """Return the state of the results, and the progress of searches, lessons and replays."""
     if session.live_jobs:
-        return Status("hourglass_empty", progress.describe_briefly(session), False)
+        return Status(_RUNNING, progress.describe_briefly(session), False)
+    status = _result_status(session)
+    if not session.has_other_live_runs:
+        return status
+    done = words.plural(session.other_runs_done, "run")
+    return Status(_RUNNING, f"{status.text} · Plan and Learn: {done} done", status.differs)
+
+
+def _result_status(session: state.Session) -> Status:
+    """Return whether results are up to date, incomplete or of another scenario."""
     if session.displayed_study is None:
         others = session.other_runs_done
         text = f"Not compared yet, {words.plural(others, 'other run')}"
-        return Status(_DIFFERS, text if others else "Not run yet", True)
+        return Status(
+            _DIFFERS, text if others and not session.has_other_live_runs else "Not run yet", True
+        )
     missing, changes = _policies_without_result(session), session.unrun_changes
     if not changes:
         if not missing:

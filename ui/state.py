@@ -147,8 +147,8 @@ class Session:
     stopped_s : dict
         Result key -> simulated seconds reached by a run when it was cancelled.
     other_runs : dict
-        Name of a plan, lesson or replay of this session -> function that returns how many of its
-        runs are done.
+        Name of a plan, lesson or replay of this session -> function that returns the number of its
+        finished runs, and whether others are under way.
     """
 
     study: Study
@@ -175,7 +175,7 @@ class Session:
     first_reports: dict[str, tuple[float, float]] = field(default_factory=dict)
     compared_trace: TraceSpec | None = None
     stopped_s: dict[str, float] = field(default_factory=dict)
-    other_runs: dict[str, Callable[[], int]] = field(default_factory=dict)
+    other_runs: dict[str, Callable[[], tuple[int, bool]]] = field(default_factory=dict)
 
     def edit(self, study: Study) -> None:
         """Set the study to one edited in a form; widgets keep their values.
@@ -253,12 +253,20 @@ class Session:
 
     def add_other_runs(self, name: str, jobs: Sequence[Submission]) -> None:
         """Count runs of Plan or Learn in the status."""
-        self.other_runs[name] = lambda: sum(job.state == "done" for job in jobs)
+        self.other_runs[name] = lambda: (
+            sum(job.state == "done" for job in jobs),
+            not all(job.has_ended for job in jobs),
+        )
 
     @property
     def other_runs_done(self) -> int:
         """Number of finished runs of this session's plans, lessons and replays."""
-        return sum(done() for done in self.other_runs.values())
+        return sum(progress()[0] for progress in self.other_runs.values())
+
+    @property
+    def has_other_live_runs(self) -> bool:
+        """Whether runs of this session's plans, lessons or replays are under way."""
+        return any(progress()[1] for progress in self.other_runs.values())
 
     @property
     def finished_count(self) -> int:

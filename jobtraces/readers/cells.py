@@ -343,8 +343,10 @@ def _without_fillers(form: str) -> set[str]:
 
 MIN_READABLE_SHARE: Final = 0.5
 """Share of cells that must be readable as a kind before a column counts as that kind."""
-_NUMBER: Final = r"[+-]?\d[\d., '’\u00a0\u202f]*(?:[eE][+-]?\d+)?"
-_GROUPED: Final = r"[+-]?\d{1,3}(?:[ '’\u00a0\u202f]\d{3})+(?:[.,]\d+)?"
+_GROUP_SIGNS: Final = " '’\u00a0\u202f"
+"""Besides point and comma; as characters, because pandas leaves patterns with escapes to Python."""
+_NUMBER: Final = rf"[+-]?\d[\d.,{_GROUP_SIGNS}]*(?:[eE][+-]?\d+)?"
+_GROUPED: Final = rf"[+-]?\d{{1,3}}(?:[{_GROUP_SIGNS}]\d{{3}})+(?:[.,]\d+)?"
 _ONE_GROUP: Final = r"[+-]?[1-9]\d{0,2}[,.]\d{3}"
 _DAY_COUNT: Final = r"(?:(\d+)(?:-|\s*(?:days?|d|tage?|jours?|d[ií]as?|天|日)\s*,?\s*))?"
 _CLOCK: Final = re.compile(
@@ -484,18 +486,19 @@ def localized_numbers(cells: pd.Series, decimal: str = "point") -> pd.Series:
         The decimal sign; the other sign separates thousands.
     """
     values = pd.to_numeric(cells, errors="coerce").astype(np.float64)
-    rest = cells[(values.isna() & (cells != "")) | cells.str.contains(r"[.,]")]
+    unread = values.isna() & (cells != "")
+    rest = cells[unread | cells.str.contains(".", regex=False) if decimal == "comma" else unread]
     rest = rest[rest.str.fullmatch(_NUMBER)]
     if rest.empty:
         return values
     grouped = rest.str.fullmatch(_GROUPED)
-    rest = rest.where(~grouped, rest.str.replace(r"[ '’\u00a0\u202f]", "", regex=True))
+    rest = rest.where(~grouped, rest.str.replace(f"[{_GROUP_SIGNS}]", "", regex=True))
     decimal_pattern, group_pattern = (r"\.", ",") if decimal == "point" else (",", r"\.")
     shape = (
         rf"[+-]?(?:\d+|\d{{1,3}}(?:{group_pattern}\d{{3}})+)(?:{decimal_pattern}\d*)?"
         r"(?:[eE][+-]?\d+)?"
     )
-    clean = rest.str.replace(re.compile(group_pattern), "", regex=True)
+    clean = rest.str.replace(group_pattern, "", regex=True)
     clean = clean.str.replace(",", ".", regex=False)
     parsed_rest = pd.to_numeric(clean.where(rest.str.fullmatch(shape)), errors="coerce")
     return values.where(~values.index.isin(rest.index), parsed_rest.reindex(values.index))

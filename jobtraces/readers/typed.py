@@ -405,7 +405,8 @@ class ColumnTyper:
             values = self._parse_numbers(native, cells)
             unit = self._duration_unit(native, source, values, times)
             # Some cells may name their unit.
-            return (values * SECONDS[unit]).where(values.notna(), durations_s(cells, "m:s"))
+            texts = durations_s(cells[values.isna()], "m:s")
+            return (values * SECONDS[unit]).fillna(texts)
         return durations_s(cells, self._clock_format(native, source, cells, times))
 
     def _clock_format(

@@ -69,6 +69,7 @@ class FakeJob:
     progress: Progress | None = None
     place: int = 0
     starts_in_s: float = 0.0
+    elapsed_s: float = 0.0
     details: dict[str, object] = field(default_factory=dict)
     watcher: str = ""
     seconds = math.inf  # nobody waits for it

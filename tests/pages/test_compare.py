@@ -417,15 +417,32 @@ def test_a_row_that_is_clicked_is_highlighted_everywhere(
 def test_rows_appear_as_policies_finish(visit: Open, tiny: Study, pool: FakePool) -> None:
     app = visit("compare", tiny)
     app.button(key="run_here").click().run()
-    pool.jobs[1].progress = Progress(6, 12, 3600.0, 7200.0)
-    pool.jobs[2].state = "waiting"
+    pool.jobs[1].progress, pool.jobs[1].elapsed_s = Progress(6, 12, 3600.0, 7200.0), 9.0
+    pool.jobs[2].state, pool.jobs[2].place = "waiting", 1
     finish(pool, tiny, [0])
     pool.jobs[0].state = "done"
     app.run()
     sound(app)
-    notes = [row["note"] for row in rows(app).values()]
-    assert notes == ["", "50 %", "in the queue", "0 %"]
+    progress = [(row["note"], row["share"]) for row in rows(app).values()]
+    reading = ("reading the trace", 0.0)
+    assert progress == [("", None), ("6 of 12 jobs · 9 s so far", 0.5), ("next", 0.0), reading]
     assert tuple(rows(app)) == outcomes.titles(tiny.allocators)
+    assert "1 of 4 policies done" in texts(app)
+
+
+def test_with_the_baseline_and_one_more_there_is_a_headline_so_far(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    app = visit("compare", tiny)
+    app.button(key="run_here").click().run()
+    finish(pool, tiny, [0, 1])
+    for job in pool.jobs[:2]:
+        job.state = "done"
+    app.run()
+    sound(app)
+    titles = outcomes.titles(tiny.allocators)
+    assert "So far: " in texts(app)
+    assert f"2 of 4 policies done. Without a result yet: {', '.join(titles[2:])}." in texts(app)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0])

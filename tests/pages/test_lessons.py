@@ -66,6 +66,18 @@ def test_nothing_is_told_before_an_answer_is_chosen_and_the_run_is_over(pool: Fa
     assert app.query_params["said"] in ("0", ["0"])
 
 
+def test_runs_of_a_lesson_are_counted_in_the_status_of_other_pages(pool: FakePool) -> None:
+    app = press(expect(at(lesson="2"), 2, 1), "run_lesson")
+    jobs = [job for job in pool.jobs if not job.has_ended]
+    assert len(jobs) > 1
+    jobs[0].state = "done"
+    elsewhere = app.switch_page("pages/policies.py").run()
+    assert "Not run yet · Plan and Learn: 1 run done" in texts(elsewhere)
+    for job in jobs:
+        job.state = "done"
+    assert f"Not compared yet, {len(jobs)} other runs" in texts(elsewhere.run())
+
+
 def test_an_answer_that_is_right_is_said_to_be_so_and_cannot_be_changed(pool: FakePool) -> None:
     run_here(pool, 2)
     app = press(expect(at(lesson="2"), 2, 1), "run_lesson")

@@ -158,9 +158,10 @@ class Submission:
         return self._run.task.seconds
 
     @property
-    def took_s(self) -> float:
-        """Duration in seconds; 0 before its end."""
-        return self._run.took_s
+    def elapsed_s(self) -> float:
+        """Seconds since its start, up to its end; 0 while it waits."""
+        run = self._run
+        return time.monotonic() - run.began_s if run.state == "running" else run.took_s
 
     @property
     def cpu_s(self) -> float:

@@ -33,6 +33,8 @@ ALIKE: Final = 0.01
 """Relative change below which values count as about the same."""
 NAME: Final = 200
 """Maximum length of a policy's title."""
+NOTE: Final = 400
+"""Maximum length of a note."""
 ALL: Final[Mapping[str, Metric]] = {**COLUMNS, SLOWER.name: SLOWER}
 
 
@@ -76,7 +78,9 @@ class Row:
     mark : str
         What stands behind the title, e.g. "baseline".
     note : str
-        One sentence in place of all cells: how far the run is, or why there is no result.
+        One sentence in place of all cells: progress of the run, or why there is no result.
+    share : float or None
+        Part of the run that is done, 0 to 1, drawn as a bar before the note; None = no bar.
     changed : bool
         Whether the policy has been changed since the run.
     hidden : bool or None
@@ -96,6 +100,7 @@ class Row:
     kind: str = ""
     mark: str = ""
     note: str = ""
+    share: float | None = None
     changed: bool = False
     hidden: bool | None = None
     rest: tuple[str, str] = ("", "")
@@ -194,7 +199,8 @@ def _row(row: Row) -> dict[str, Any]:
         "colour": row.colour,
         "kind": row.kind,
         "mark": row.mark,
-        "note": visible(row.note, 400),
+        "note": visible(row.note, NOTE),
+        "share": row.share,
         "changed": row.changed,
         "hidden": row.hidden,
         "rest": list(row.rest),
@@ -211,7 +217,9 @@ class State:
     high : str
         Title of the highlighted policy.
     notes : mapping of str
-        Title of a policy without a result -> how far it is, or why there is none.
+        Title of a policy without a result -> its progress, or why there is none.
+    shares : mapping of float
+        Title of a policy that runs -> part that is done, 0 to 1.
     changed, hidden : collection of str
         Policies that have been changed since the run, and those whose lines are hidden.
     dark : bool
@@ -220,6 +228,7 @@ class State:
 
     high: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
     changed: Collection[str] = ()
     hidden: Collection[str] = ()
     dark: bool = False
@@ -260,7 +269,7 @@ def ledger_of(
     rows = [
         _complete_row(compared, title, [cell(cells, title, one, differ) for one in metrics], state)
         if title in loads.runs and title in compared.frames["cdf"]
-        else Row(title, colours[title], note=state.notes.get(title, formatting.MISSING))
+        else unfinished_row(title, colours[title], state)
         for title in compared.runs.titles
     ]
     against = f" vs. {visible(differ)}" if differ else ""
@@ -281,6 +290,12 @@ def ledger_of(
     )
 
 
+def unfinished_row(title: str, colour: str, state: State) -> Row:
+    """Return the row of a policy without a result: its progress, or why there is none."""
+    note = state.notes.get(title, formatting.MISSING)
+    return Row(title, colour, note=note, share=state.shares.get(title))
+
+
 def _complete_row(
     compared: ComparedRuns, title: str, cells: Sequence[LedgerCell], state: State
 ) -> Row:
@@ -295,7 +310,7 @@ def _complete_row(
         compared.colours(state.dark)[title],
         cells,
         "earlier" if earlier else "high" if title == state.high else "base" if base else "",
-        (note if "%" in (note := state.notes.get(title, "")) else "earlier") if earlier else mark,
+        "earlier" if earlier else mark,
         changed=title in state.changed,
         hidden=None if title in (compared.baseline, state.high) else title in state.hidden,
         rest=(formatting.count(load.peak), clock.format(load.peak_s)),

@@ -11,11 +11,10 @@ import streamlit as st
 
 from trainyard.results import suggestions
 from trainyard.results.outcomes import StudyResults
-from trainyard.runs.queue import Submission
-from trainyard.views import charts
+from trainyard.views import charts, ledger
 from trainyard.views.before_after import BeforeAfter
 from trainyard.views.comparison import ComparisonView
-from ui import figure, state, words
+from ui import figure, progress, state, words
 from ui.comparing import actions
 
 _ICONS: Final = {
@@ -37,16 +36,34 @@ _MAX_DETAILS: Final = 5000
 _NAME: Final = 40
 
 
-def draw_headline(view: ComparisonView) -> None:
-    """Draw the headline with the highlighted policy in its color, and the facts below it."""
-    high = view.choice.high
-    text = html.escape(charts.visible(view.headline.text, 400))
+def draw_headline(view: ComparisonView, *, is_unfinished: bool = False) -> None:
+    """Draw the headline with the highlighted policy in its color, and the facts below it.
+
+    While policies are unfinished, it is of those that are done, and the facts name the others.
+    """
+    high, text, facts = view.choice.high, view.headline.text, view.facts
+    if is_unfinished:
+        text, facts = _describe_so_far(view)
+    text = html.escape(charts.visible(text, 400))
     name = html.escape(charts.visible(high, _NAME))
     if high:
         color = view.runs.colours(figure.is_dark())[high]
         text = text.replace(name, f'<span style="color: {color}">{name}</span>', 1)
-    below = html.escape(charts.visible(view.facts, 400))
+    below = html.escape(charts.visible(facts, 400))
     st.html(f'<h1 class="ty-answer">{text}</h1><p class="ty-facts">{below}</p>')
+
+
+def _describe_so_far(view: ComparisonView) -> tuple[str, str]:
+    """Return the first part of the headline of the policies that are done, and which are not."""
+    runs, skipped = view.runs.runs, view.runs.report.skipped
+    first = view.headline.text.partition(";")[0].removesuffix(".")
+    first = f"with {first.removeprefix('With ')}" if first.startswith("With ") else first
+    titles = [title for title in runs.titles if title not in skipped]
+    done = len([at for at in runs.places if runs.titles[at] in titles])
+    others = [title for at, title in enumerate(runs.titles) if at not in runs.places]
+    names = ", ".join(charts.visible(title, _NAME) for title in others if title in titles)
+    facts = f"{done} of {words.plural(len(titles), 'policy')} done. Without a result yet: {names}."
+    return f"So far: {first}.", facts
 
 
 def draw_change(change: BeforeAfter, *, is_draft: bool) -> None:
@@ -138,43 +155,20 @@ def _help_text(suggestion: suggestions.Suggestion) -> str | None:
     return f"Sets the load multiplier to {suggestion.value:g}: {changes}."
 
 
-def row_notes(runs: StudyResults, reasons: Mapping[str, str]) -> dict[str, str]:
-    """Return title -> progress for policies without a result, or the reason in `reasons`."""
+def row_state(runs: StudyResults, reasons: Mapping[str, str]) -> ledger.State:
+    """Return the progress of policies without a result, or the reason in `reasons`."""
     session = state.session()
-    notes = {}
+    notes, shares = {}, {}
     for index, title in enumerate(runs.titles):
         if runs.complete(index):
             continue
         jobs = [session.jobs[key] for key in runs.keys[index] if key in session.jobs]
-        notes[title] = reasons.get(title) or _progress_text(title, jobs, session)
-    return notes
-
-
-def _progress_text(title: str, jobs: list[Submission], session: state.Session) -> str:
-    """Return a policy's progress in percent, "in the queue", or how its runs ended."""
-    failed = next((job for job in jobs if job.state == "failed"), None)
-    if failed is not None:
-        report = failed.progress
-        now_s = failed.details.get("now_s", report.now_s if report is not None else None)
-        when = (
-            f" at {words.run_time(now_s, state.epoch())}" if isinstance(now_s, int | float) else ""
-        )
-        return f"{title} stopped{when}: {failed.error}"
-    if any(job.state == "cancelled" for job in jobs):
-        reached_s = [session.stopped_s[job.key] for job in jobs if job.key in session.stopped_s]
-        return (
-            f"cancelled at {words.run_time(max(reached_s), state.epoch())}"
-            if reached_s
-            else "cancelled"
-        )
-    live_jobs = [job for job in jobs if not job.has_ended]
-    if not live_jobs:
-        # Finished and about to be drawn, or never started.
-        return "100 %" if jobs else "not run"
-    if all(job.state == "waiting" for job in live_jobs):
-        return "in the queue"
-    done = len(jobs) - len(live_jobs) + sum(min(max(job.share, 0.0), 1.0) for job in live_jobs)
-    return f"{100 * done / len(jobs):.0f} %"
+        notes[title], share = progress.describe_policy(session, title, jobs)
+        if title in reasons:
+            notes[title] = reasons[title]
+        elif share is not None:
+            shares[title] = share
+    return ledger.State(notes=notes, shares=shares)
 
 
 def draw_notes(view: ComparisonView, *, has_ledger: bool = True) -> None:

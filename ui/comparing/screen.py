@@ -31,7 +31,7 @@ from ui.url_params import GOAL, HIDE, HIGH
 from ui.what_if import slider
 
 EVERY_S: Final = 1.0
-"""Period of redrawing unfinished rows."""
+"""Period of sending the progress of runs."""
 _ALL_JOBS: Final = "All jobs"
 _GROUP, _COLUMNS = "group", "columns"
 _TIME, _CURVE = "over_time", "done_within"
@@ -46,10 +46,10 @@ _TILES: Final = st.components.v2.component(
 
 
 def draw(compared: ComparedRuns) -> None:
-    """Draw Compare as a fragment that redraws every second while runs are live."""
+    """Draw Compare as a fragment, and the progress of its runs as another one."""
     slider.drop_unfinished()
-    live = bool(state.session().live_jobs)
-    st.fragment(_draw_page, run_every=EVERY_S if live else None)(compared)
+    st.fragment(_draw_page)(compared)
+    _draw_live(compared.runs)
 
 
 def draw_loading(session: state.Session) -> bool:
@@ -59,8 +59,24 @@ def draw_loading(session: state.Session) -> bool:
     runs = stored_results.gather(session.displayed_study)
     if runs.places:
         return False
-    st.fragment(_draw_empty, run_every=EVERY_S)(runs)
+    _draw_empty(runs)
+    _draw_live(runs)
     return True
+
+
+def _draw_live(runs: StudyResults) -> None:
+    """Draw the progress of live runs in the rows of the ledger, each second."""
+    # Drawn without live runs too: the browser may request the fragment once more.
+    live = bool(state.session().live_jobs)
+    st.fragment(_send_progress, run_every=EVERY_S if live else None)(runs)
+
+
+def _send_progress(runs: StudyResults) -> None:
+    """Send the progress of live runs to the ledger of the page."""
+    if state.session().live_jobs:
+        runs = stored_results.gather(runs.study)
+        row_state = headline.row_state(runs, stored_results.unrunnable(runs.study))
+        component.draw_progress("ledger", row_state)
 
 
 def _draw_empty(runs: StudyResults) -> None:
@@ -76,8 +92,8 @@ def _draw_empty(runs: StudyResults) -> None:
         colours = charts.theme.policy_colours(
             titles, titles[runs.baseline], runs.study.slots, dark=figure.is_dark()
         )
-        notes = headline.row_notes(runs, stored_results.unrunnable(runs.study))
-        rows = [ledger.Row(title, colours[title], note=notes[title]) for title in titles]
+        row_state = headline.row_state(runs, stored_results.unrunnable(runs.study))
+        rows = [ledger.unfinished_row(title, colours[title], row_state) for title in titles]
         metrics = [ledger.ALL[name] for name in ledger.MAIN]
         with st.container(key="ledger_box", gap=0):
             component.draw(ledger.LedgerView(metrics, rows, "whole run"), "ledger")
@@ -178,10 +194,10 @@ def _draw_top(view: ComparisonView) -> None:
     with st.container(horizontal=True, key="answer", vertical_alignment="top", gap=16):
         with st.container(gap=0, key="sentence"):
             is_unfinished = headline.is_unfinished(runs) and not view.is_draft
-            if is_unfinished:
+            if is_unfinished and (len(runs.places) == 1 or runs.baseline not in runs.places):
                 headline.draw_progress(runs)
             else:
-                headline.draw_headline(view)
+                headline.draw_headline(view, is_unfinished=is_unfinished)
             url_title = url_params.get(HIGH)
             if url_title and url_title not in runs.titles:
                 st.caption(
@@ -258,12 +274,17 @@ def _draw_ledger(view: ComparisonView) -> None:
             for title, spec in zip(runs.titles, runs.study.allocators, strict=True)
             if spec not in policies
         ]
-        notes = headline.row_notes(runs, compared.report.skipped)
-        hidden = view.choice.hidden
-        status = ledger.State(view.choice.high, notes, changed, hidden, figure.is_dark())
+        status = replace(
+            headline.row_state(runs, compared.report.skipped),
+            high=view.choice.high,
+            changed=changed,
+            hidden=view.choice.hidden,
+            dark=figure.is_dark(),
+        )
         names = tuple(metric.name for metric in metrics)
         both = state.session().shows_both
-        ledger_key = (*view.key, names, status.high, *notes.items(), *changed, status.dark, both)
+        looks = (*status.notes.items(), *status.shares.items(), *changed, status.dark, both)
+        ledger_key = (*view.key, names, status.high, *looks)
         component.draw(
             view.ledger(metrics, status, both=both)
             if view.is_draft

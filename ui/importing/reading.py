@@ -34,6 +34,10 @@ _DATES: Final = (
 )
 _SINCE: Final = {"submit": "submission", "eligible": "when it became eligible"}
 COLUMNS: Final = "Column meanings"
+_START_BYTES: Final = 1 << 16
+_MANY_ROWS: Final = 100_000
+_ROWS_A_SECOND: Final = 150_000
+"""Measured with 1,000,000 rows of five columns."""
 _LOOKED: Final = "looked"
 
 
@@ -82,7 +86,8 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
     data = data or _content_of(upload)
     first_rows = peek(data)
     try:
-        with st.spinner(f"Reading {words.plain(upload.name)} …"):
+        about = _describe_size(data)
+        with st.spinner(f"Reading {words.plain(upload.name)}{about} …", show_time=bool(about)):
             intake_of_file = intake.store_upload(
                 data,
                 upload.name,
@@ -108,6 +113,16 @@ def read(choices: dict[str, Any], data: bytes = b"") -> None:
     if upload.machines:
         machines, upload.machines = upload.machines, {}
         fitted_cluster.use_machine_files(session, machines, jobs=upload.name)
+
+
+def _describe_size(data: bytes) -> str:
+    """Return the estimated rows of a large text file and the seconds to read them; else ""."""
+    start = data[:_START_BYTES]
+    # Packed files and Parquet have zero bytes.
+    rows = 0 if b"\0" in start else round(len(data) / max(len(start), 1) * start.count(b"\n"))
+    if rows < _MANY_ROWS:
+        return ""
+    return f": about {round(rows, -4):,} rows, about {words.time(rows / _ROWS_A_SECOND)}"
 
 
 def read_with_answers(answers: dict[str, str]) -> None:

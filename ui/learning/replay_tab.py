@@ -110,7 +110,10 @@ def _draw_run(replay: Replay) -> int:
         ):
             stopped.discard(key)
             started = shared_replays().start(key, partial(new_replay, *key), watcher)
-            state.session().other_runs[str(key)] = lambda: started.done
+            state.session().other_runs[str(key)] = lambda: (
+                started.done,
+                started.state == "running",
+            )
             st.rerun()
     # Drawn without live runs too: the browser may request the fragment once more.
     st.fragment(_draw_live, run_every=EVERY_S if is_locked else None)(key)

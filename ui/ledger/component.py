@@ -10,7 +10,7 @@ from typing import Any, Final
 import streamlit as st
 
 from trainyard.views.charts import visible
-from trainyard.views.ledger import NAME, LedgerView
+from trainyard.views.ledger import NAME, NOTE, LedgerView, State
 
 _HERE: Final = Path(__file__).parent
 _HTML: Final = """<div class="ty-ledger" tabindex="0" role="grid" aria-label="Policies">
@@ -25,6 +25,11 @@ _MOUNT: Final = st.components.v2.component(
     # On several lines, or Streamlit reads it as a file name.
     js="export default (component) => {\n  return window.trainyardLedger(component);\n}\n",
     isolate_styles=False,
+)
+_PROGRESS: Final = st.components.v2.component(
+    "trainyard_progress",
+    html="<i hidden></i>",
+    js="export default (component) => {\n  return window.trainyardProgress(component);\n}\n",
 )
 _SORT: Final = "ledger_sort"
 
@@ -119,6 +124,15 @@ def draw(
         on_hide_change=lambda: _forward(key, "hide", on_hide_sent),
         on_sort_change=lambda: _forward(key, "sort", on_sort_sent),
     )
+
+
+def draw_progress(key: str, row_state: State) -> None:
+    """Update the notes and bars of unfinished rows in the ledger of this key, and nothing else."""
+    rows = {
+        visible(title, NAME): [visible(note, NOTE), row_state.shares.get(title)]
+        for title, note in row_state.notes.items()
+    }
+    _PROGRESS(key=f"{key}_progress", data={"id": key, "rows": rows})
 
 
 def _forward(key: str, name: str, handler: Callable[[Any], None]) -> None:

@@ -55,13 +55,33 @@ function table(s) {
     const cells = row.cells.map(([text, change, verdict, help]) => tag("td", text, "", { title: help }).appendChild(tag("span", change, verdict)).parentNode);
     cells.forEach((cell, column) => (cell.dataset.title = data.columns[column].title));
     s.read = [...(at ? s.read : []), data.heads.map(() => tag("td", "", "read"))];
-    line.append(name, ...(row.note ? [tag("td", row.note, "note", { colSpan: 2 + wide.colSpan })] : [...s.read[at], ...cells]));
+    const note = tag("td", "", "note", { colSpan: 2 + wide.colSpan });
+    note.append(tag("b", "", "done"), tag("progress"), tag("span"));
+    line.append(name, ...(row.note ? [note] : [...s.read[at], ...cells]));
+    advance(line, row);
     return line;
   });
   root.querySelector("tbody").replaceChildren(...s.lines);
   check(s);
   mark(s);
 }
+
+/** Show the progress of an unfinished policy in its row; one with earlier figures says it beside its name. */
+function advance(line, { note, share, kind }) {
+  const cell = line.querySelector(".note"), percent = share === null ? "" : `${Math.round(100 * share)} %`;
+  if (!cell) return void (kind === "earlier" && percent && (line.querySelector("small").textContent = percent));
+  const [done, bar, text] = cell.children;
+  done.textContent = percent;
+  done.hidden = bar.hidden = share === null;
+  bar.value = share ?? 0;
+  bar.setAttribute("aria-label", `${line.title}: ${percent}`);
+  text.textContent = note;
+}
+
+window.trainyardProgress = ({ data }) => {
+  const root = document.querySelector(`.st-key-${data.id} .ty-ledger`), s = root && states.get(root);
+  s?.data.rows.forEach((row, at) => row.title in data.rows && ([row.note, row.share] = data.rows[row.title], advance(s.lines[at], row)));
+};
 
 /** Show on each box whether the lines of its policy are hidden. */
 function check(s) {

@@ -237,7 +237,7 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
         _cancelled_ids().discard(recipe_id)
         session = state.session()
         started = start(panel.recipe, session.watcher, browser_identity.owner())
-        session.other_runs[recipe_id] = lambda: started.done
+        session.other_runs[recipe_id] = lambda: (started.done, started.state == "running")
         st.rerun()
 
 
