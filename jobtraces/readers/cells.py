@@ -344,7 +344,7 @@ def _without_fillers(form: str) -> set[str]:
 MIN_READABLE_SHARE: Final = 0.5
 """Share of cells that must be readable as a kind before a column counts as that kind."""
 _GROUP_SIGNS: Final = " '’\u00a0\u202f"
-"""Besides point and comma; as characters, because pandas leaves patterns with escapes to Python."""
+"""Signs between thousands, as characters: pandas leaves patterns with escapes to Python."""
 _NUMBER: Final = rf"[+-]?\d[\d.,{_GROUP_SIGNS}]*(?:[eE][+-]?\d+)?"
 _GROUPED: Final = rf"[+-]?\d{{1,3}}(?:[{_GROUP_SIGNS}]\d{{3}})+(?:[.,]\d+)?"
 _ONE_GROUP: Final = r"[+-]?[1-9]\d{0,2}[,.]\d{3}"

@@ -350,6 +350,16 @@ def test_small_screens(sample_app: str, visit: Visit, width: int) -> None:
     assert time_box is not None
     assert curve_box is not None
     assert curve_box["y"] >= time_box["y"] + time_box["height"] - 1
+    rows = page.locator(".ty-ledger tbody tr")
+    boxes = {row.get_attribute("title"): row.bounding_box() for row in rows.all()}
+    order = sorted(boxes, key=lambda title: (boxes[title] or {"y": 0})["y"])
+    assert len(order) == 5
+    # On a phone each policy is a card with named figures, the highlighted one first.
+    assert order[0] == ("SRTF" if width == 390 else "FIFO")
+    named = rows.first.locator("td:visible").evaluate_all(
+        "cells => cells.map(cell => getComputedStyle(cell, '::before').content)"
+    )
+    assert ('"Average completion time"' in named) == (width == 390)
 
 
 def test_the_keyboard_alone_is_enough(sample_app: str, visit: Visit) -> None:
@@ -376,7 +386,7 @@ def test_the_keyboard_alone_is_enough(sample_app: str, visit: Visit) -> None:
     field.fill("day 3, 12:00")
     field.press("Enter")
     expect(page.locator(".st-key-compare_whole button")).to_be_visible()
-    expect(chip).to_contain_text("day 3, 12:00 to")
+    expect(chip).to_contain_text("Day 3, 12:00 –")
     assert "t0=216000" in page.url
 
 

@@ -89,7 +89,7 @@ def test_a_click_fixes_the_instant_arrows_move_it_and_a_drag_chooses_the_window(
     page.mouse.move(*point(page, 0.8, 3), steps=3)
     page.mouse.up()
     expect(page).to_have_url(re.compile(r"t0=\d+&t1=\d+"))
-    chip = page.get_by_role("button", name=re.compile(r"^day \d, .* to day \d, "))
+    chip = page.get_by_role("button", name=re.compile(r"^Day \d, .* – day \d, "))
     expect(chip).to_be_visible()
     page.get_by_role("button", name="✕").click()
     expect(chip).to_have_count(0)

@@ -143,6 +143,9 @@ def test_cancel_stops_a_long_run(sample_app: str, visit: Visit) -> None:
     page = visit(f"{sample_app}/compare?s={long.pack()}")
     page.get_by_role("button", name="Run this scenario").click()
     cancel = page.get_by_role("button", name="Cancel")
+    row = page.locator(".ty-ledger tbody tr").first
+    expect(row.get_by_role("progressbar")).to_be_visible()
+    expect(row).to_contain_text(re.compile(r"\d %.*(\d+ of 60 runs|next|reading)"))
     cancel.click()
     expect(cancel).to_have_count(0)
     expect(page.get_by_text(re.compile(r"^Cancelled")).first).to_be_visible()

@@ -120,13 +120,22 @@ def test_choose_a_zoom_window_and_reset_it(app: str, visit: Visit) -> None:
     before = page.locator(TIME).evaluate("chart => chart.layout.xaxis.range")
     drag_across(page, page.locator(TIME), 0.5, 0.75)
     expect(page.locator(ZOOM_CHIP).first).to_have_text(
-        re.compile(r"day \d+, \d\d:\d\d to day \d+, \d\d:\d\d")
+        re.compile(r"Day \d+, \d\d:\d\d – day \d+, \d\d:\d\d")
     )
     expect(page).to_have_url(re.compile(r"[?&]t0=\d+.*[?&]t1=\d+"))
     ends = [int(found) for found in re.findall(r"[?&]t[01]=(\d+)", page.url)]
     week_s = 7 * 86_400
     assert 0.3 * week_s < ends[0] < 0.7 * week_s
     assert 0.1 * week_s < ends[1] - ends[0] < 0.4 * week_s
+    facts, tiles = page.locator("p.ty-facts").first, page.locator(".ty-tiles")
+    expect(facts).to_contain_text(re.compile(r"\d+ of 1,200 jobs"))
+    expect(tiles).to_contain_text("Longest queue")
+    page.locator(TIME).locator(".nsewdrag").first.dblclick()
+    expect(page.locator(WHOLE_RUN)).to_have_count(0)
+    expect(tiles).not_to_contain_text("Longest queue")
+    expect(facts).to_contain_text("1,200 jobs · ")
+    idle(page)
+    drag_across(page, page.locator(TIME), 0.5, 0.75)
     page.locator(WHOLE_RUN).click()
     expect(page.locator(WHOLE_RUN)).to_have_count(0)
     expect(page).not_to_have_url(re.compile(r"[?&]t0="))

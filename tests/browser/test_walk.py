@@ -54,7 +54,7 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         idle(page)  # the figure of the last policy takes the place of the one before
         drag_across(page, main.locator(".st-key-over_time .js-plotly-plot"), 0.5, 0.75)
         window = main.locator(".st-key-compare_chip button").first
-        expect(window).to_have_text(re.compile(r"day \d+, \d\d:\d\d to day \d+, \d\d:\d\d"))
+        expect(window).to_have_text(re.compile(r"Day \d+, \d\d:\d\d – day \d+, \d\d:\d\d"))
         told = window.inner_text().partition("\n")[0].strip()
         page.get_by_role("link", name="Explore", exact=True).click()
         expect(page.locator(".st-key-machines .js-plotly-plot")).to_be_visible()

@@ -156,6 +156,15 @@ def test_twenty_moves_keep_the_policy_of_the_headline_and_undo_leads_back(
     expect(field(page, "FIFO")).to_have_text(four)
     expect(bar).to_have_count(0)
     expect(page).to_have_url(re.compile(rf"[?&]s={re.escape(scenario)}(&|$)"))
+    idle(page)
+    hold(page, 6)
+    page.mouse.up()
+    expect(undo).to_be_visible()
+    idle(page)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Escape")
+    expect(bar).to_have_count(0)
+    expect(page.locator(".st-key-chip_cluster")).to_contain_text("80 GPUs")
 
 
 def test_leading_it_to_and_fro_never_loses_the_page(app: str, visit: Visit) -> None:

@@ -51,8 +51,8 @@ def verbatim(content: str) -> str:
 
 
 def section(title: str, inside: str) -> str:
-    """Return a section with its heading, which is also its id; "" if `inside` is empty."""
-    name = title.lower().replace(" ", "-")
+    """Return a section with its heading, also as "part-heading" its id; "" if `inside` is empty."""
+    name = f"part-{title.lower().replace(' ', '-')}"
     return f'<section id="{text(name)}"><h2>{text(title)}</h2>{inside}</section>' if inside else ""
 
 

@@ -121,7 +121,8 @@ function listen(s) {
     else if (title) event.pointerType === "touch" ? raise(s, title) : highlight(s, title);
   };
   on(document, "pointermove", (event) => point(s, event));
-  on(document, "keydown", (event) => event.key === "Escape" && event.target === document.body && s.data.zoomed && s.send("window", []));
+  // Escape resets the zoom window, then accepts the last change.
+  on(document, "keydown", (event) => event.key === "Escape" && event.target === document.body && (s.data.zoomed ? s.send("window", []) : document.querySelector(".st-key-change_close button")?.click()));
   on(s.root, "pointerover", (event) => raise(s, row(event)));
   on(s.root, "pointerleave", () => raise(s, null));
   // A touch is a hover, a long one a click.

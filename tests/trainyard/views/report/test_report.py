@@ -109,6 +109,8 @@ def test_every_link_of_the_contents_leads_to_a_section(page: Page) -> None:
     links = [attributes["href"] or "" for tag, attributes in page.tags if tag == "a"]
     assert len(links) >= 8
     assert {link.removeprefix("#") for link in links} <= ids
+    every = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(every) == len(ids)
 
 
 def test_only_its_own_two_scripts_may_run(page: Page) -> None:
