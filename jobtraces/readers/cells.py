@@ -343,10 +343,9 @@ def _without_fillers(form: str) -> set[str]:
 
 MIN_READABLE_SHARE: Final = 0.5
 """Share of cells that must be readable as a kind before a column counts as that kind."""
-_GROUP_SIGNS: Final = " '’\u00a0\u202f"
-"""Signs between thousands, as characters: pandas leaves patterns with escapes to Python."""
-_NUMBER: Final = rf"[+-]?\d[\d.,{_GROUP_SIGNS}]*(?:[eE][+-]?\d+)?"
-_GROUPED: Final = rf"[+-]?\d{{1,3}}(?:[{_GROUP_SIGNS}]\d{{3}})+(?:[.,]\d+)?"
+_SPACES: Final = " '’\u00a0\u202f"  # characters: pandas leaves escapes to Python's slow re
+_NUMBER: Final = rf"[+-]?\d[\d.,{_SPACES}]*(?:[eE][+-]?\d+)?"
+_GROUPED: Final = rf"[+-]?\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?"
 _ONE_GROUP: Final = r"[+-]?[1-9]\d{0,2}[,.]\d{3}"
 _DAY_COUNT: Final = r"(?:(\d+)(?:-|\s*(?:days?|d|tage?|jours?|d[ií]as?|天|日)\s*,?\s*))?"
 _CLOCK: Final = re.compile(
@@ -491,15 +490,13 @@ def localized_numbers(cells: pd.Series, decimal: str = "point") -> pd.Series:
     rest = rest[rest.str.fullmatch(_NUMBER)]
     if rest.empty:
         return values
-    grouped = rest.str.fullmatch(_GROUPED)
-    rest = rest.where(~grouped, rest.str.replace(f"[{_GROUP_SIGNS}]", "", regex=True))
+    rest = rest.mask(rest.str.fullmatch(_GROUPED), rest.str.replace(f"[{_SPACES}]", "", regex=True))
     decimal_pattern, group_pattern = (r"\.", ",") if decimal == "point" else (",", r"\.")
     shape = (
         rf"[+-]?(?:\d+|\d{{1,3}}(?:{group_pattern}\d{{3}})+)(?:{decimal_pattern}\d*)?"
         r"(?:[eE][+-]?\d+)?"
     )
-    clean = rest.str.replace(group_pattern, "", regex=True)
-    clean = clean.str.replace(",", ".", regex=False)
+    clean = rest.str.replace(group_pattern, "", regex=True).str.replace(",", ".", regex=False)
     parsed_rest = pd.to_numeric(clean.where(rest.str.fullmatch(shape)), errors="coerce")
     return values.where(~values.index.isin(rest.index), parsed_rest.reindex(values.index))
 

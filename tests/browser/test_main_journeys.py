@@ -63,7 +63,7 @@ def ledger_rows(page: Page) -> dict[str, list[str]]:
 def test_run_the_sample_and_compare(app: str, visit: Visit) -> None:
     page = compare_sample(app, visit)
     answer = page.locator(ANSWER)
-    expect(answer).to_have_text(re.compile("^With SRTF the average job is done in "))
+    expect(answer).to_have_text(re.compile("^With SRTF the average job completes in "))
     rows = ledger_rows(page)
     assert list(rows)[:3] == ["FIFO", "EASY backfilling", "SRTF"]
     # The headline, the tiles and the ledger give the same two figures.

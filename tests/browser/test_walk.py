@@ -46,7 +46,7 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         expect(page).to_have_url(re.compile(r"/compare\?(.*&)?s="))
         # Until the last policy is there the headline is about those that are.
         expect(main.locator("h1.ty-answer")).to_have_text(
-            re.compile("^With SRTF the average job is done in ")
+            re.compile("^With SRTF the average job completes in ")
         )
         headline = main.locator("h1.ty-answer").inner_text()
         expect(main.locator(".ty-ledger")).to_contain_text("FIFO")

@@ -256,7 +256,7 @@ def test_a_lesson_opens_on_the_real_pages(pool: FakePool) -> None:
 def test_lesson_0_explains_the_compare_page_on_the_sample(pool: FakePool) -> None:
     run_here(pool, 0)
     app = press(expect(at(), 0, 1), "run_lesson")
-    assert "the average job is done in" in texts(app)
+    assert "the average job completes in" in texts(app)
     steps = app.segmented_control(key="step/0")
     for name in steps.options[1:]:
         app.segmented_control(key="step/0").set_value(name).run()

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from sim.errors import TrainyardError
 from sim.params import Spec
 from tests.pages.conftest import ROOT, FakePool, Open, chip, drop, finish, sound, study_of, texts
+from tests.pages.test_compare import component
 from trainyard.study.scenario import TraceSpec
 from trainyard.study.study import Study
 from trainyard.traces import bundle, new_study
@@ -138,7 +139,7 @@ def test_a_run_of_one_more_policy_on_policies_shows_the_earlier_result_until_it_
     fewer = new_study.with_policies(tiny, tiny.allocators[:-1], 0)
     finish(pool, fewer)
     app = visit("compare", fewer)
-    before = app.get("bidi_component")[-1].proto.json
+    before = component(app, "ledger")
     app.switch_page("pages/policies.py").run()
     mine: state.Session = app.session_state[state._SESSION]
     mine.edit(tiny)
@@ -146,7 +147,7 @@ def test_a_run_of_one_more_policy_on_policies_shows_the_earlier_result_until_it_
     sound(app)
     assert [job.state for job in pool.jobs] == ["done"] * len(fewer.allocators) + ["running"]
     assert (mine.page, mine.displayed_study, mine.pending_study) == ("compare", fewer, tiny)
-    assert app.get("bidi_component")[-1].proto.json == before
+    assert component(app, "ledger") == before
     finish(pool, tiny)
     pool.jobs[-1].state = "done"
     app.run()

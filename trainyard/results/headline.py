@@ -46,13 +46,13 @@ class _Phrase(NamedTuple):
 _PHRASES: Final[Mapping[str, _Phrase]] = {
     "jct_mean_s": _Phrase(
         "average completion time",
-        "the average job is done",
+        "the average job completes",
         "in ",
         "{one} and {other} have the same average completion time.",
     ),
     "jct_p95_s": _Phrase(
         "95th percentile of completion time",
-        "95 % of jobs are done",
+        "95 % of jobs complete",
         "within ",
         "{one} and {other} complete 95 % of jobs within the same time.",
     ),
@@ -64,7 +64,7 @@ _PHRASES: Final[Mapping[str, _Phrase]] = {
     ),
     "makespan_s": _Phrase(
         "makespan",
-        "all jobs are done",
+        "all jobs complete",
         "after ",
         "{one} and {other} complete all jobs in the same time.",
     ),

@@ -29,7 +29,7 @@ _POINTS: Final = {"job_id": "Job", "ideal_s": "True (s)", "believed_s": "Estimat
 
 
 def jct_cdf(compared: ComparedRuns, look: charts.Look | None = None) -> FigureView:
-    """Return the figure of the share of jobs done within a time, one line per policy.
+    """Return the figure of the share of jobs completed within a time, one line per policy.
 
     Parameters as in `trainyard.views.over_time.queue`.
     """
@@ -50,9 +50,9 @@ def jct_cdf(compared: ComparedRuns, look: charts.Look | None = None) -> FigureVi
     return FigureView(
         "jct_cdf",
         figure,
-        "Share of jobs done within a time, by policy. Half of them within:"
+        "Share of jobs completed within a time, by policy. Half of them within:"
         f" {halves or 'not known'}.",
-        lambda: stack_frames(curves, {"share": "Share of jobs", "jct_s": "Done within (s)"}),
+        lambda: stack_frames(curves, {"share": "Share of jobs", "jct_s": "Completed within (s)"}),
     )
 
 

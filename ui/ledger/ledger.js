@@ -186,7 +186,7 @@ function read(s, at, aloud = false) {
 function within(s, share, part) {
   const [low, high] = s.data.curve.log, seconds = 10 ** (low + share * (high - low)), number = (curve) => curve.findLastIndex((one) => one <= seconds) + 1;
   s.at = null;
-  fill(s, `within ${length(seconds)} · ${Math.round(100 * part)} %`, ["Jobs done", "Done within"], ({ curve }) => (curve.length ? [`${Math.round((100 * number(curve)) / curve.length)} %`, length(curve[Math.round(part * (curve.length - 1))])] : ["–", "–"]));
+  fill(s, `within ${length(seconds)} · ${Math.round(100 * part)} %`, ["Jobs completed", "Completed within"], ({ curve }) => (curve.length ? [`${Math.round((100 * number(curve)) / curve.length)} %`, length(curve[Math.round(part * (curve.length - 1))])] : ["–", "–"]));
 }
 
 function fill(s, head, heads, values) {

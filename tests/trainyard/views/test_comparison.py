@@ -285,7 +285,7 @@ def test_a_slide_says_which_jobs_it_leaves_out_and_what_is_assumed(compared: Com
 def test_the_tile_of_the_goal_comes_first_on_a_slide(compared: ComparedRuns) -> None:
     view = build(compared, replace(SRTF, goal="jct_p95_s"), None)
     titles = [tile["title"] for tile in slide_contents(view)["tiles"]]
-    assert titles == ["95 % done within", "Average completion time", "Average wait"]
+    assert titles == ["95 % completed within", "Average completion time", "Average wait"]
 
 
 def test_a_slide_in_the_dark_has_the_colors_of_the_theme(compared: ComparedRuns) -> None:

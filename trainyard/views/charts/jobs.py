@@ -64,9 +64,9 @@ def jct_cdf(
     curves: Mapping[str, pd.DataFrame],
     look: Look,
     left_out: Mapping[str, int] | None = None,
-    title: str = "Jobs done within",
+    title: str = "Jobs completed within",
 ) -> go.Figure:
-    """Draw the share of jobs done within a time, log x, one line per policy.
+    """Draw the share of jobs completed within a time, log x, one line per policy.
 
     Empty curves are left out; the area between baseline and highlighted policy is filled.
 

@@ -36,7 +36,7 @@ def test_jct_curves() -> None:
         (STYLE["sjf"][0], 60, 50),
     ]
     assert [note.text for note in figure.layout.annotations] == [
-        "<b>Jobs done within</b>",
+        "<b>Jobs completed within</b>",
         "<b>sjf 1 min</b>",
         "<b>fifo 3 min</b>",
         "from submission to finish; dot and time: half",
