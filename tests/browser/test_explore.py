@@ -65,8 +65,18 @@ def click_node(page: Page, row: int) -> str:
     page.mouse.move(*point(page, 0.501, row))
     page.mouse.move(*point(page, 0.5, row))
     expect(hair).to_have_attribute("data-at", re.compile(rf"^{node} · \d+ % · day \d, \d\d:\d\d$"))
+    said = page.locator(".ty-jobs p")
+    expect(said.locator("b")).to_have_text(re.compile(rf"^\S+ · {node}, day \d, \d\d:\d\d$"))
+    job = said.locator("button").first.inner_text()
     page.mouse.click(*point(page, 0.5, row))
     expect(page.get_by_role("tab", name=f"Jobs of {node}")).to_be_visible()
+    drawer = page.get_by_role("dialog")
+    expect(
+        drawer.get_by_role("heading", name=re.compile(rf"^{job} ", re.IGNORECASE))
+    ).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+    idle(page)
     return node
 
 
