@@ -28,7 +28,7 @@ function listen(s) {
   on(document, "pointermove", (event) => hover(s, event));
   on(document, "pointerdown", (event) => (s.down = found(s, event)));
   on(document, "pointerup", (event) => up(s, event));
-  on(document, "ty-cursor", ({ detail: { row, t } }) => (s.hover = hair(s, s.hover, (t - s.data.window[0]) / (s.data.window[1] - s.data.window[0]), `${s.data.rows[row]} · ${s.data.labels[bin(s, t)]}`, "")));
+  on(document, "ty-cursor", ({ detail: { row, t, text } }) => (s.hover = hair(s, s.hover, (t - s.data.window[0]) / (s.data.window[1] - s.data.window[0]), `${s.data.rows[row]} · ${text}`, "")));
   on(s.root, "keydown", (event) => key(s, event));
   return s;
 }

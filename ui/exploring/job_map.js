@@ -23,8 +23,8 @@ function update(s, bytes) {
   s.text = text;
   s.data = unpack(JSON.parse(text), bytes.slice(4 + length).buffer);
   s.cursor = s.pinned = s.lens = null;
-  // For tests: what is found at a point.
-  s.root.jobMap = { draw: () => draw(s), paint: () => paint(s), find: (panel, row, t) => find(s.data, { panel, row, t }).map((one) => s.data.jobs[s.data.panels[panel].job[one]]), state: s };
+  // For tests: names at a point, and counts of frames and drawings.
+  s.root.jobMap = { names: (panel, row, t) => find(s.data, { panel, row, t }).map((one) => s.data.names[s.data.panels[panel].job[one]]), draw: () => draw(s), paint: () => paint(s), state: s };
   build(s);
   draw(s);
   const { at, node } = Object.fromEntries(new URLSearchParams(location.search)), { window: [t0, t1], rows } = s.data;
@@ -426,7 +426,7 @@ function key(s, event) {
     const at = limit(panel * data.rows.length + to[0], 0, data.panels.length * data.rows.length - 1);
     move(s, { panel: Math.floor(at / data.rows.length), row: at % data.rows.length, t: limit(to[1], t0, t1) }, true);
     s.pinned = s.cursor;
-    if (!data.canvas) document.dispatchEvent(new CustomEvent("ty-cursor", { detail: s.cursor }));
+    if (!data.canvas) document.dispatchEvent(new CustomEvent("ty-cursor", { detail: { ...s.cursor, text: instant(data, s.cursor.t) } }));
   }
   event.preventDefault();
 }
