@@ -20,25 +20,11 @@ from trainyard.what_if.explore import Occupancy
 MAX_PLOTTED: Final = 64
 """Maximum number of nodes that are drawn as a Plotly heat map; more are drawn by the script."""
 _STEPS: Final = 2**32 - 1
-"""Instants are whole numbers of so many steps."""
+"""Largest instant: instants are whole steps from the first begin to the last end."""
 _DAY_S: Final = 86_400.0
-_COLOURS: Final = (
-    ("text", theme.TEXT),
-    ("labels", theme.NEUTRAL),
-    ("idle", theme.GRID),
-    ("busy", theme.MOST),
-    ("marked", theme.WORSE),
-)
-"""Part of the drawing, and its color."""
 
 
-def pack(
-    explored: ExploredRuns,
-    occupancy: Occupancy,
-    order: Sequence[int],
-    *,
-    dark: bool = False,
-) -> bytes:
+def pack(explored: ExploredRuns, occupancy: Occupancy, order: Sequence[int]) -> bytes:
     """Return the holdings of all jobs on the nodes of a heat map, as bytes.
 
     Parameters
@@ -49,8 +35,6 @@ def pack(
         The nodes over the window.
     order : sequence of int
         Nodes from top to bottom.
-    dark : bool
-        Whether the colors are those of the dark theme.
 
     Notes
     -----
@@ -59,7 +43,8 @@ def pack(
     node and the end, begin, end, job and GPUs of each holding, and node, begin and end of each time
     without capacity. A holding takes 16 bytes.
     """
-    line, window, policies = explored.book.line, explored.window, explored.compared.colours(dark)
+    line, window = explored.book.line, explored.window
+    colours = explored.compared.colours(), explored.compared.colours(dark=True)
     place = {name: node for node, name in enumerate(line.names)}
     nodes = [place[occupancy.rows[row]] for row in order]
     held = {title: holdings(book.line, nodes, window) for title, book in explored.books.items()}
@@ -96,7 +81,7 @@ def pack(
         "panels": [
             {
                 "title": visible(title, 40),
-                "color": policies[title],
+                "colors": [by_title[title] for by_title in colours],
                 "count": len(held[title][0]),
                 "down": len(down[title]),
                 "left_out": held[title][1],
@@ -108,8 +93,7 @@ def pack(
         "days": [clock.day(at) for at in np.arange(midnight_s, window[1] + 1, _DAY_S).tolist()],
         "seconds": clock.seconds,
         "left": label_px(row_labels(occupancy.rows)),
-        "colors": {part: theme.DARK.get(name, name) if dark else name for part, name in _COLOURS},
-        "job_colors": theme.JOB_COLOURS,
+        "colors": theme.JOB_COLOURS,
         "canvas": len(nodes) > MAX_PLOTTED,
     }
     text = json.dumps(header | {"mark": f"{zlib.crc32(body):08x}"}).encode()

@@ -128,7 +128,7 @@ def busiest_s(queue: pd.DataFrame) -> float:
 
 
 def unused_rows(occupancy: Occupancy) -> int:
-    """Return the number of rows whose GPUs no job holds in the window."""
+    """Return the number of rows without any use in the window."""
     return int((occupancy.used.max(axis=1) <= 0).sum())
 
 

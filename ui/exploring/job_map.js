@@ -3,7 +3,7 @@
 // survives updates; the bytes are those of `trainyard.views.job_map.pack`.
 const states = new WeakMap();
 const NAMED = 5, LENS_ROWS = 5, ROW_PX = 34, LENS_S = 6 * 3600, DRAG_PX = 5, TAP_PX = 24, NAME_PX = 14;
-const MAP_PX = 384, PAIR_PX = 240, TITLE_PX = 24, AXIS_PX = 22, RIGHT_PX = 16;
+const MAP_PX = 384, PAIR_PX = 240, TITLE_PX = 24, AXIS_PX = 22, RIGHT_PX = 16, DOWN_ALPHA = 0.5;
 const limit = (value, low, high) => Math.max(low, Math.min(value, high));
 const tag = (name, text = "", kind = "", more = {}) => Object.assign(document.createElement(name), { textContent: text, className: kind }, more);
 
@@ -12,7 +12,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   if (!states.has(root)) states.set(root, listen({ root, end: new AbortController(), frames: 0, draws: 0, cursor: null, pinned: null, lens: null }));
   const s = Object.assign(states.get(root), { send: setTriggerValue });
   update(s, data);
-  return () => setTimeout(() => root.isConnected || (s.resized.disconnect(), s.end.abort()));
+  return () => setTimeout(() => root.isConnected || (s.resized.disconnect(), s.themed.disconnect(), s.end.abort()));
 }
 
 /** Read new bytes, and draw them if they differ from those before. */
@@ -110,21 +110,16 @@ const count = (number, unit) => `${+number.toFixed(2)} ${unit}${number === 1 ? "
 
 /** Put the elements for these data into the page. */
 function build(s) {
-  const { root, data } = s, { canvas, unit, colors } = data;
+  const { root, data } = s, { canvas, unit } = data;
   const head = tag("div", "", "head");
   s.line = root.querySelector("p") ?? tag("p", "", "", { ariaLive: "polite" });
   head.append(s.line);
   root.replaceChildren(head);
   s.said = null;
   if (!canvas) return;
-  const scale = tag("span", "0 %", "scale"), bar = tag("i"), out = data.panels.reduce((sum, one) => sum + one.left_out, 0);
-  bar.style.background = `linear-gradient(to right, ${colors.idle}, ${colors.busy})`;
-  scale.append(bar, `100 % of a node's ${unit}s`);
-  if (data.panels.some((one) => one.down)) {
-    const down = tag("i", "", "down");
-    down.style.background = `repeating-linear-gradient(135deg, ${colors.labels} 0 2px, ${colors.idle} 2px 5px)`;
-    scale.append(down, "down");
-  }
+  const scale = tag("span", "0 %", "scale"), out = data.panels.reduce((sum, one) => sum + one.left_out, 0);
+  scale.append(tag("i"), `100 % of a node's ${unit}s`);
+  if (data.panels.some((one) => one.down)) scale.append(tag("i", "", "down"), "down");
   if (out) scale.append(` · ${out.toLocaleString("en")} shortest left out`);
   head.append(scale);
   s.map = tag("div", "", "map");
@@ -179,43 +174,56 @@ const hatch = (pen, color) => {
   return pen.createPattern(tile, "repeat");
 };
 
+/** Return the colors of the parts of the drawing, as the style sheet has them in the present theme. */
+function palette(root) {
+  const probe = root.appendChild(tag("span"));
+  const colors = ["ink", "second", "idle", "busy", "marked"].map((name) => ((probe.style.color = `var(--${name})`), [name, getComputedStyle(probe).color]));
+  probe.remove();
+  return Object.fromEntries(colors);
+}
+
+const theme = (root) => getComputedStyle(root).colorScheme;
+
 /** Draw the map: the cells of each policy, times without capacity, names of nodes, and days. */
 function draw(s) {
   const { data, root } = s;
   s.width = Math.floor(root.clientWidth);
   if (!data.canvas || !s.width) return;
   s.draws++;
+  s.theme = theme(root);
+  s.colors = palette(root);
   s.font = `13px ${getComputedStyle(root).fontFamily}`;
   s.left = Math.min(data.left, Math.round(s.width * 0.3));
   s.high = data.panels.length > 1 ? PAIR_PX : MAP_PX;
   const below = top(s, data.panels.length - 1) + s.high, pen = context(s, s.base, below + AXIS_PX), wide = s.width - s.left - RIGHT_PX;
-  const { colors, rows } = data, each = s.high / rows.length, scale = window.devicePixelRatio || 1;
+  const { colors } = s, { rows } = data, each = s.high / rows.length, scale = window.devicePixelRatio || 1;
   data.panels.forEach((panel, at) => {
     const y = top(s, at);
-    if (data.panels.length > 1) (pen.font = `600 ${s.font}`), write(pen, fit(pen, panel.title, wide), s.left, y - 11, panel.color), (pen.font = s.font);
+    if (data.panels.length > 1) (pen.font = `600 ${s.font}`), write(pen, fit(pen, panel.title, wide), s.left, y - 11, panel.colors[Number(s.theme.includes("dark"))]), (pen.font = s.font);
     pen.imageSmoothingEnabled = s.high * scale < rows.length;
-    pen.drawImage(cells(data, panel, Math.round(wide * scale)), s.left, y, wide, s.high);
-    pen.fillStyle = each >= 4 ? hatch(pen, colors.labels) : colors.labels;
+    pen.drawImage(cells(data, panel, shade(colors), Math.round(wide * scale)), s.left, y, wide, s.high);
+    Object.assign(pen, { fillStyle: colors.second, globalAlpha: DOWN_ALPHA });
     for (const [row, from, to] of panel.outages) {
       const [x0, x1] = [from, to].map((steps) => limit(across(s, toTime(data, steps)), s.left, s.left + wide));
       pen.fillRect(x0, y + row * each, Math.max(x1 - x0, 1), Math.max(each, 1));
     }
+    pen.globalAlpha = 1;
     const step = [1, 2, 4, 8, 16, 32, 64, 128, 256].find((one) => one * each >= 56) ?? 512;
-    for (let row = 0; row < rows.length; row += step) if (row === 0 || (rows.length - 1 - row) * each >= 16) write(pen, fit(pen, rows[row], s.left - 8), s.left - 8, y + limit((row + 0.5) * each, 7, s.high - 7), colors.labels, "right");
-    write(pen, fit(pen, rows.at(-1), s.left - 8), s.left - 8, y + s.high - 7, colors.labels, "right");
+    for (let row = 0; row < rows.length; row += step) if (row === 0 || (rows.length - 1 - row) * each >= 16) write(pen, fit(pen, rows[row], s.left - 8), s.left - 8, y + limit((row + 0.5) * each, 7, s.high - 7), colors.second, "right");
+    write(pen, fit(pen, rows.at(-1), s.left - 8), s.left - 8, y + s.high - 7, colors.second, "right");
   });
   let free = -Infinity;
   data.ticks[0].forEach((t, at) => {
     const text = data.ticks[1][at].replace(/<[^>]*>/g, " "), half = pen.measureText(text).width / 2, x = limit(across(s, t), s.left + half, s.width - half);
-    if (x - half > free) write(pen, text, x, below + 12, colors.labels, "center"), (free = x + half + 8);
+    if (x - half > free) write(pen, text, x, below + 12, colors.second, "center"), (free = x + half + 8);
   });
   root.dataset.drawn = s.draws;
   s.cursor && paint(s);
 }
 
 /** Return a canvas with one pixel per row and `wide` pixels of time: the mean share of each row in use. */
-function cells(data, { first, begin, end, gpus }, wide) {
-  const rows = data.rows.length, sums = new Float32Array(rows * (wide + 2)), shades = shade(data.colors);
+function cells(data, { first, begin, end, gpus }, shades, wide) {
+  const rows = data.rows.length, sums = new Float32Array(rows * (wide + 2));
   const [t0, t1] = data.window.map((t) => toSteps(data, t)), scale = wide / (t1 - t0);
   // A change at x alters the mean of its pixel by the rest of it, and all later pixels fully.
   const change = (start, at, amount) => {
@@ -236,9 +244,9 @@ function cells(data, { first, begin, end, gpus }, wide) {
 
 /** Return 256 colors from idle to busy as pixels. */
 function shade({ idle, busy }) {
-  const parts = (color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)), [low, high] = [parts(idle), parts(busy)];
+  const parts = (color) => color.match(/\d+/g).map(Number), [low, high] = [parts(idle), parts(busy)];
   return Uint32Array.from({ length: 256 }, (_, share) => {
-    const [r, g, b] = low.map((from, at) => Math.round(from + ((high[at] - from) * share) / 255));
+    const [r, g, b] = low.slice(0, 3).map((from, at) => Math.round(from + ((high[at] - from) * share) / 255));
     return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
   });
 }
@@ -259,14 +267,14 @@ function paint(s) {
   s.job = s.chosen !== undefined && found.includes(s.chosen) ? s.chosen : found[0];
   read(s, found);
   if (!data.canvas || !s.width) return;
-  const { colors, rows } = data, { panel } = cursor, own = data.panels[panel], each = s.high / rows.length, y = top(s, panel), wide = s.width - s.left - RIGHT_PX;
+  const { colors } = s, { rows } = data, { panel } = cursor, own = data.panels[panel], each = s.high / rows.length, y = top(s, panel), wide = s.width - s.left - RIGHT_PX;
   const pen = context(s, s.over, top(s, data.panels.length - 1) + s.high + AXIS_PX);
   pen.fillStyle = colors.marked;
   for (const one of s.job === undefined ? [] : own.of[own.job[s.job]]) {
     const [x0, x1] = [own.begin[one], own.end[one]].map((steps) => limit(across(s, toTime(data, steps)), s.left, s.left + wide));
     if (x1 > x0 || x0 < s.left + wide) pen.fillRect(x0, y + own.rowOf[one] * each - (each < 2 ? (2 - each) / 2 : 0), Math.max(x1 - x0, 1), Math.max(each, 2));
   }
-  pen.strokeStyle = colors.text;
+  pen.strokeStyle = colors.ink;
   const { row, from, to, rows: shown } = view(s), x = Math.round(across(s, cursor.t)) + 0.5;
   pen.beginPath(), pen.moveTo(x, y), pen.lineTo(x, y + s.high), pen.stroke();
   pen.lineWidth = 1.5;
@@ -281,14 +289,14 @@ function view({ data, lens }) {
 }
 
 function paintLens(s) {
-  const { data, lens, cursor } = s, { row: begin, rows, from, to } = view(s), own = data.panels[lens.panel], { colors } = data;
+  const { data, lens, cursor } = s, { row: begin, rows, from, to } = view(s), own = data.panels[lens.panel], { colors } = s;
   const pen = context(s, s.near, rows * ROW_PX + AXIS_PX), wide = s.width - s.left - RIGHT_PX, x = (t) => s.left + limit((t - from) / (to - from), 0, 1) * wide;
-  const pattern = own.outages.length && hatch(pen, colors.labels);
+  const pattern = own.outages.length && hatch(pen, colors.second);
   s.bars = [];
   for (let at = 0; at < rows; at++) {
     const row = begin + at, high = ROW_PX - 3, y = at * ROW_PX, each = high / Math.max(data.size[row], 1), runs = lanes(data, lens.panel, row);
     pen.font = `${row === cursor.row ? 650 : 400} ${s.font}`;
-    write(pen, fit(pen, data.rows[row], s.left - 8), s.left - 8, y + high / 2, row === cursor.row ? colors.text : colors.labels, "right");
+    write(pen, fit(pen, data.rows[row], s.left - 8), s.left - 8, y + high / 2, row === cursor.row ? colors.ink : colors.second, "right");
     pen.font = s.font;
     pen.fillStyle = colors.idle;
     pen.fillRect(s.left, y, wide, high);
@@ -298,15 +306,15 @@ function paintLens(s) {
       runs.get(one).forEach(([lane, lanes], part) => {
         const [y0, tall] = [y + lane * each, lanes * each];
         s.bars.push({ row, one, x0, x1, y0, y1: y0 + tall });
-        pen.fillStyle = data.job_colors[data.jobs[own.job[one]] % data.job_colors.length];
+        pen.fillStyle = data.colors[data.jobs[own.job[one]] % data.colors.length];
         pen.fillRect(x0, y0, Math.max(x1 - x0 - 1, 1), Math.max(tall - (each > 3 ? 1 : 0), 0.5));
         if (part || tall < NAME_PX || x1 - x0 < 30) return;
         const text = fit(pen, `job ${data.names[own.job[one]]}`, x1 - x0 - 12);
-        if (text) write(pen, text, x0 + 6, y0 + Math.min(tall / 2, 9), "#1A1A1A");
+        if (text.length >= 9 || !text.includes("…")) write(pen, text, x0 + 6, y0 + Math.min(tall / 2, 9), "#1A1A1A");
       });
     }
   }
-  pen.strokeStyle = colors.text;
+  pen.strokeStyle = colors.ink;
   if (lens.panel === cursor.panel) {
     pen.lineWidth = 1.5;
     for (const bar of s.bars) if (s.job !== undefined && own.job[bar.one] === own.job[s.job]) pen.strokeRect(bar.x0 + 0.75, bar.y0 + 0.75, Math.max(bar.x1 - bar.x0 - 1.5, 1), Math.max(bar.y1 - bar.y0 - 1.5, 1));
@@ -315,7 +323,7 @@ function paintLens(s) {
     if (cursor.t >= from && cursor.t <= to) pen.beginPath(), pen.moveTo(line, 0), pen.lineTo(line, rows * ROW_PX - 3), pen.stroke();
   }
   const marks = wide > 600 ? [0, 1 / 3, 2 / 3, 1] : [0, 1];
-  for (const mark of marks) write(pen, instant(data, from + mark * (to - from)), s.left + mark * wide, rows * ROW_PX + 10, colors.labels, mark === 0 ? "left" : mark === 1 ? "right" : "center");
+  for (const mark of marks) write(pen, instant(data, from + mark * (to - from)), s.left + mark * wide, rows * ROW_PX + 10, colors.second, mark === 0 ? "left" : mark === 1 ? "right" : "center");
 }
 
 /** Write the names of the jobs at the cursor above the map; without a cursor what to do. */
@@ -410,6 +418,9 @@ function listen(s) {
   });
   s.resized = new ResizeObserver(() => s.data?.canvas && Math.floor(s.root.clientWidth) !== s.width && draw(s));
   s.resized.observe(s.root);
+  // frame.js writes the theme there.
+  s.themed = new MutationObserver(() => s.data?.canvas && theme(s.root) !== s.theme && draw(s));
+  s.themed.observe(document.documentElement, { attributes: true, attributeFilter: ["style"] });
   return s;
 }
 

@@ -193,7 +193,7 @@ def draw(
     if names_jobs:
         _MOUNT(
             key=_JOBS,
-            data=_packed_jobs((*key, figure.is_dark()), explored, first, order),
+            data=_packed_jobs(key, explored, first, order),
             on_pick_change=lambda: _forward("pick", partial(on_pick, machine_map)),
             on_window_change=lambda: _forward(
                 "window", lambda ends: zoom_window.set_window(ends, end_s)
@@ -215,7 +215,7 @@ def _packed_jobs(
 ) -> bytes:
     """Return the jobs on the nodes of the map as bytes, cached by everything they depend on."""
     del key
-    return job_map.pack(_explored, _first, _order, dark=figure.is_dark())
+    return job_map.pack(_explored, _first, _order)
 
 
 def _forward(trigger: str, act: Callable[[Any], None]) -> None:

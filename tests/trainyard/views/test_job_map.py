@@ -34,13 +34,15 @@ def explored(held: list[Held], jobs: int = 3, name: str = "j", nodes: int = 2) -
     outages = outages_of([(1, 60.0, 80.0, "outage")])
     result = run_of([Job(0, 4, 0, 100)] * jobs, held, 100.0, outages=outages)
     book = Book(result, Trace.of(frame, name="t"), Cluster.parse(f"{nodes}x4:v100"), "A")
-    compared: Any = SimpleNamespace(axis=TimeAxis(*WINDOW), colours=lambda dark: {"A": "#123456"})
+    compared: Any = SimpleNamespace(
+        axis=TimeAxis(*WINDOW), colours=lambda dark=False: {"A": "#fff" if dark else "#000"}
+    )
     return ExploredRuns(compared, {"A": book}, {"A": "key"})
 
 
-def unpacked(runs: ExploredRuns, order: list[int], **more: Any) -> tuple[Any, list[int], bytes]:
+def unpacked(runs: ExploredRuns, order: list[int]) -> tuple[Any, list[int], bytes]:
     """The header, the integers after it, and all bytes."""
-    packed = job_map.pack(runs, occupancy(runs.book, WINDOW), order, **more)
+    packed = job_map.pack(runs, occupancy(runs.book, WINDOW), order)
     length = int.from_bytes(packed[:4], "little")
     body = packed[4 + length :]
     return json.loads(packed[4 : 4 + length]), np.frombuffer(body, "<u4").tolist(), packed
@@ -54,7 +56,7 @@ def test_the_arrays_are_the_holdings_of_each_row() -> None:
     assert header["rows"] == ["v100-1-2", "v100-1-1"]
     assert (header["size"], header["unit"], header["names"]) == ([4, 4], "GPU", ["j0", "j2"])
     assert header["panels"] == [
-        {"title": "A", "color": "#123456", "count": 2, "down": 1, "left_out": 0}
+        {"title": "A", "colors": ["#000", "#fff"], "count": 2, "down": 1, "left_out": 0}
     ]
     jobs, first, begin, end, job, gpus, row, down = np.split(
         np.array(values, np.uint32), np.cumsum([2, 3, 2, 2, 2, 2, 1])
@@ -73,14 +75,10 @@ def test_the_arrays_are_the_holdings_of_each_row() -> None:
     assert unpacked(explored(held), [1, 0])[2] == packed
 
 
-def test_days_and_ticks_are_texts_and_colors_follow_the_theme() -> None:
-    runs = explored([Held(1, 0, 50, 2)])
-    header, _, _ = unpacked(runs, [0, 1])
+def test_days_and_ticks_are_texts() -> None:
+    header, _, _ = unpacked(explored([Held(1, 0, 50, 2)]), [0, 1])
     assert (header["midnight"], header["days"], header["seconds"]) == (0.0, ["day 1"], True)
     assert header["ticks"][1][0].startswith("day 1")
-    dark, _, _ = unpacked(runs, [0, 1], dark=True)
-    assert dark["colors"].keys() == header["colors"].keys()
-    assert all(dark["colors"][part] != color for part, color in header["colors"].items())
 
 
 @pytest.mark.parametrize("nodes", [2, job_map.MAX_PLOTTED + 1])
