@@ -52,11 +52,11 @@ function cell(shares, row, share) {
   return line?.[Math.min(Math.floor(share * line.length), line.length - 1)];
 }
 
-/** Name the jobs at a point above the map; return the row of the widest one in the trace, -1 = none. */
+/** Name the jobs at a point above the map; return the widest one (row in the trace, -1 = none) and the time as text. */
 function jobAt({ panel, row, t }) {
-  const detail = { panel, row, t, job: -1 };
+  const detail = { panel, row, t, job: -1, text: "" };
   document.dispatchEvent(new CustomEvent("ty-point", { detail }));
-  return detail.job;
+  return detail;
 }
 
 const bin = (s, t) => Math.min(Math.max(s.data.t.findLastIndex((begin) => begin <= t), 0), s.data.t.length - 1);
@@ -64,9 +64,8 @@ const bin = (s, t) => Math.min(Math.max(s.data.t.findLastIndex((begin) => begin 
 function hover(s, event) {
   const at = found(s, event);
   if (!at || at.strip) return s.hover?.remove();
-  jobAt(at);
-  const place = bin(s, at.t), value = at.value === undefined || at.value === null ? "" : ` · ${Math.round(at.value)} %`;
-  s.hover = hair(s, s.hover, (s.data.t[place] - s.data.window[0]) / (s.data.window[1] - s.data.window[0]), `${at.row < 0 ? "" : `${s.data.rows[at.row]}${value} · `}${s.data.labels[place]}`, "");
+  const place = bin(s, at.t), text = jobAt(at).text || s.data.labels[place], value = at.value === undefined || at.value === null ? "" : ` · ${Math.round(at.value)} %`;
+  s.hover = hair(s, s.hover, at.across, `${at.row < 0 ? "" : `${s.data.rows[at.row]}${value} · `}${text}`, "");
 }
 
 function up(s, event) {
@@ -76,9 +75,9 @@ function up(s, event) {
   if (Math.abs(to.x - from.x) < DRAG_PX) {
     if (from.strip) return;
     // The first touch names the jobs, the second one at the same place opens the widest.
-    const job = jobAt(from), names = event.pointerType === "touch" && Math.abs(from.x - s.tapped) > TAP_PX;
+    const { job } = jobAt(from), names = event.pointerType === "touch" && Math.abs(from.x - s.tapped) > TAP_PX;
     s.tapped = names ? from.x : Infinity;
-    return s.send("pick", { at: s.data.t[bin(s, from.t)], row: from.row, job: names ? -1 : job });
+    return s.send("pick", { at: from.t, row: from.row, job: names ? -1 : job });
   }
   const [t0, t1] = from.strip ? s.data.span : s.data.window;
   s.send("window", [from.across, to.across].map((share) => t0 + share * (t1 - t0)).sort((a, b) => a - b));

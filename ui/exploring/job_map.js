@@ -414,6 +414,7 @@ function listen(s) {
     s.said = null;
     s.job = found[0];
     read(s, found);
+    if (s.cursor) detail.text = instant(s.data, detail.t);
     detail.job = s.job === undefined ? -1 : s.data.jobs[s.data.panels[detail.panel].job[s.job]];
   });
   s.resized = new ResizeObserver(() => s.data?.canvas && Math.floor(s.root.clientWidth) !== s.width && draw(s));
