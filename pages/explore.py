@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from ui import comparison, empty_states, explore_params, job_drawer, state, zoom_window
@@ -33,7 +35,7 @@ def body() -> None:
         if compared.runs.study.repeats > 1:
             st.caption(f"first repeat, seed {compared.runs.study.base.seed}")
     job_drawer.draw(compared, list(explored.books))
-    machine_map = explore.draw(explored, options)
+    machine_map = explore.draw(explored, options, partial(explore_moment.pick, explored))
     if machine_map is not None:
         explore_moment.draw(explored, machine_map)
 

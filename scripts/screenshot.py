@@ -235,6 +235,8 @@ def open_explore(page: Page) -> None:
     wait_until_drawn(page)
     x, y, width = place_of(page, page.locator(".st-key-machines .nsewdrag").first)
     page.mouse.click(x + 0.72 * width, y)
+    page.get_by_role("dialog").wait_for()
+    close_job(page)
     page.locator(".ty-instant b").get_by_text("Day").wait_for()
     page.mouse.move(0, 0)
 

@@ -20,7 +20,7 @@ Matrix = NDArray[np.float32]
 
 ROWS_BY: Final = ("node", "rack", "type")
 ORDERS: Final = ("cluster", "type", "rack", "load")
-MAX_ROWS: Final = 128
+MAX_ROWS: Final = 1024
 MAX_BINS: Final = 1000
 MAX_CELLS: Final = 130_000
 
@@ -93,7 +93,7 @@ def occupancy(
     ------
     ParameterError
         If the window is empty, `by` is unknown, no rack or type has the name `within`, or there are
-        more than 128 rows.
+        more than 1,024 rows.
 
     Notes
     -----
@@ -109,7 +109,7 @@ def occupancy(
     names, row = _rows(line, by, within)
     if len(names) > MAX_ROWS:
         raise ParameterError(
-            f"There are {len(names):,} rows, and {MAX_ROWS} can be shown. Group the nodes by rack"
+            f"There are {len(names):,} rows, and {MAX_ROWS:,} can be shown. Group the nodes by rack"
             " or by type, or choose one of these."
         )
     bins = max(1, min(MAX_BINS, MAX_CELLS // max(len(names), 1)))
@@ -148,7 +148,7 @@ def occupancy(
 
 
 def fitting(line: Timeline, within: str = "") -> str:
-    """Return the finest of `ROWS_BY` with at most 128 rows, or "type" if none has."""
+    """Return the finest of `ROWS_BY` with at most 1,024 rows, or "type" if none has."""
     return next((by for by in ROWS_BY if len(_rows(line, by, within)[0]) <= MAX_ROWS), ROWS_BY[-1])
 
 
@@ -223,23 +223,63 @@ def bars(line: Timeline, node: int, window: tuple[float, float], most: int = 150
     recorded: lanes are assigned in order of time, the lowest free ones first.
     """
     t0, t1 = window
-    keep = (
-        (line.node == node)
-        & (line.amount > 0)
-        & (line.begin < t1)
-        & (line.end > t0)
-        & (line.end > line.begin)
-    )
-    holdings = _join_holdings(
-        line.holder[keep], line.begin[keep], line.end[keep], line.amount[keep]
-    )
-    seconds_in_window = (
-        holdings["t1"].clip(upper=t1).to_numpy() - holdings["t0"].clip(lower=t0).to_numpy()
-    )
-    shown = holdings.iloc[np.sort(np.argsort(-seconds_in_window, kind="stable")[:most])]
-    laned = _assign_lanes(shown.sort_values(["t0", "t1", "job"], kind="stable"))
+    shown, left_out = holdings(line, [node], window, most)
+    laned = _assign_lanes(shown.drop(columns="row"))
     frame = laned.assign(t0=laned["t0"].clip(lower=t0), t1=laned["t1"].clip(upper=t1)).head(most)
-    return Bars(frame, len(holdings) - len(shown) + len(laned) - len(frame))
+    return Bars(frame, left_out + len(laned) - len(frame))
+
+
+def holdings(
+    line: Timeline, nodes: Sequence[int], window: tuple[float, float], most: int = 200_000
+) -> tuple[pd.DataFrame, int]:
+    """Return the times that jobs held GPUs of nodes in a window, and the number left out.
+
+    Parameters
+    ----------
+    line : Timeline
+        The run.
+    nodes : sequence of int
+        Numbers of the nodes.
+    window : (float, float), seconds
+        Time range; holdings that reach into it are whole.
+    most : int
+        Maximum number of holdings; those longest within the window are kept.
+
+    Returns
+    -------
+    (DataFrame, int)
+        row (index into `nodes`), job (row of the trace), t0, t1 and gpus, in order of row and time.
+        Consecutive segments of a job on equally many GPUs of a node are one holding.
+    """
+    t0, t1 = window
+    row = _row_of_node(line, nodes)[np.minimum(line.node, len(line.size))]
+    jobs = max(len(line.result.jobs), 1)
+    key = row * jobs + line.holder
+    is_held = (row >= 0) & (line.amount > 0) & (line.end > line.begin)
+    is_inside = is_held & (line.begin < t1) & (line.end > t0)
+    # Segments outside may continue those inside.
+    keep = is_held & np.isin(key, key[is_inside])
+    frame = _join_holdings(key[keep], line.begin[keep], line.end[keep], line.amount[keep])
+    frame = frame[(frame["t0"] < t1) & (frame["t1"] > t0)]
+    frame = frame.assign(row=frame["job"] // jobs, job=frame["job"] % jobs)
+    in_window_s = frame["t1"].clip(upper=t1).to_numpy() - frame["t0"].clip(lower=t0).to_numpy()
+    kept = np.argsort(-in_window_s, kind="stable")[:most]
+    shown = frame.iloc[np.sort(kept)].sort_values(["row", "t0", "t1", "job"], kind="stable")
+    return shown.reset_index(drop=True), len(frame) - len(shown)
+
+
+def outages(line: Timeline, nodes: Sequence[int], window: tuple[float, float]) -> pd.DataFrame:
+    """Return row (index into `nodes`), t0 and t1 (s) of the times without capacity in a window."""
+    node, t0, t1 = line.down
+    frame = pd.DataFrame({"row": _row_of_node(line, nodes)[node], "t0": t0, "t1": t1})
+    return frame[(frame["row"] >= 0) & (frame["t0"] < window[1]) & (frame["t1"] > window[0])]
+
+
+def _row_of_node(line: Timeline, nodes: Sequence[int]) -> Ints:
+    """Return each node's index into `nodes`, -1 = none; the last entry is of no node."""
+    row = np.full(len(line.size) + 1, -1)
+    row[list(nodes)] = np.arange(len(nodes))
+    return row
 
 
 def _rows(line: Timeline, by: str, within: str) -> tuple[tuple[str, ...], Ints]:

@@ -75,6 +75,16 @@ def crosshair(app: AppTest) -> Any:
     return json.loads(found.json)
 
 
+def job_map(app: AppTest) -> Any:
+    """The header of what the script of the job map is given."""
+    (found,) = [
+        one.proto.bytes
+        for one in app.get("bidi_component")
+        if one.proto.component_name.endswith("trainyard_jobs")
+    ]
+    return json.loads(found[4 : 4 + int.from_bytes(found[:4], "little")])
+
+
 def at_s(app: AppTest) -> float:
     """The instant that is fixed."""
     return float(crosshair(app)["at"])
@@ -382,12 +392,12 @@ def test_a_result_that_was_removed_is_said(seen: AppTest, tiny: Study, pool: Fak
     )
 
 
-def test_many_nodes_are_grouped_and_one_group_can_be_opened(
+def test_very_many_nodes_are_grouped_and_one_group_can_be_opened(
     visit: Open, tiny: Study, pool: FakePool
 ) -> None:
     wide = replace(
         tiny,
-        base=replace(tiny.base, cluster=Cluster.parse("120x8:a100,20x4:v100")),
+        base=replace(tiny.base, cluster=Cluster.parse("1100x8:a100,20x4:v100")),
         allocators=tiny.allocators[:1],
     )
     finish(pool, wide)
@@ -399,7 +409,44 @@ def test_many_nodes_are_grouped_and_one_group_can_be_opened(
     app.selectbox(key="explore/in").select_index(2).run()
     sound(app)
     cells = drawn(app, "machines")["data"][0]
-    assert len(cells["y"]) == len(crosshair(app)["rows"]) == 20
+    assert len(cells["y"]) == len(crosshair(app)["rows"]) == len(job_map(app)["rows"]) == 20
+
+
+def test_above_64_nodes_a_script_draws_the_map_and_plotly_only_the_queue(
+    visit: Open, tiny: Study, pool: FakePool
+) -> None:
+    wide = replace(
+        tiny,
+        base=replace(tiny.base, cluster=Cluster.parse("80x8:a100")),
+        allocators=tiny.allocators[:2],
+    )
+    finish(pool, wide)
+    app = visit("explore", wide)
+    titles = outcomes.titles(wide.allocators)
+    title = r"(.+) never uses (\d+) of 80 nodes \((.+): \d+\)\."
+    found = re.fullmatch(title, app.title[0].value)
+    assert found is not None
+    assert {found[1], found[3]} == set(titles)
+    header = job_map(app)
+    assert (header["canvas"], len(header["rows"]), header["unit"]) == (True, 80, "GPU")
+    assert [panel["title"] for panel in header["panels"]] == [found[1], found[3]]
+    assert sorted(header["names"]) == sorted(f"J{job}" for job in range(1, 13))
+    assert not [one for one in drawn(app, "machines")["data"] if one["type"] == "heatmap"]
+    assert crosshair(app)["panels"] == 0
+    app.session_state["session"].window = (0.0, 1200.0)
+    app.run()
+    assert re.search(r"does not use \d+ of 80 nodes \(.+\) in this window", app.title[0].value)
+    app.segmented_control(key="explore/pic").set_value("difference").run()
+    sound(app)
+    (cells,) = [one for one in drawn(app, "machines")["data"] if one["type"] == "heatmap"]
+    assert len(cells["y"]) == 80
+
+
+def test_up_to_64_nodes_the_plotly_map_stays_and_its_jobs_are_named(seen: AppTest) -> None:
+    header = job_map(seen)
+    assert not header["canvas"]
+    assert header["rows"] == crosshair(seen)["rows"]
+    assert len(header["panels"]) == crosshair(seen)["panels"] == 2
 
 
 def test_a_cluster_without_gpus_shows_cores(visit: Open, pool: FakePool) -> None:
@@ -415,7 +462,8 @@ def test_a_cluster_without_gpus_shows_cores(visit: Open, pool: FakePool) -> None
     study = Study(base, (Spec("fifo"),))
     finish(pool, study)
     app = opened(visit("explore", study), "Jobs of a node")
-    assert "cores" in app.title[0].value
+    assert re.fullmatch(r"FIFO never uses \d+ of 150 nodes\.", app.title[0].value)
+    assert job_map(app)["unit"] == "core"
     assert "cores free" in texts(app)
     assert drawn(app, "node")["layout"]["yaxis"]["title"]["text"] == "cores of the node"
     opened(app, "All jobs")

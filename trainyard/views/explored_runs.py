@@ -67,6 +67,7 @@ def machines(
     waiting: charts.Waiting,
     *,
     differs: bool,
+    has_map: bool = True,
 ) -> FigureView:
     """Return the figure of machine use as heat maps over time, one per policy, above the queue.
 
@@ -82,13 +83,15 @@ def machines(
         Jobs waiting under the same policies.
     differs : bool
         Whether the difference of two runs is drawn instead of both.
+    has_map : bool
+        Whether the heat maps are drawn; else only the queue.
     """
     first = next(iter(occupancies.values()))
     unit, clock = f"{first.unit}s", explored.book.clock
     grids = _grids(occupancies, order, differs=differs)
     figure = charts.machines(
-        grids,
-        row_labels(first, order),
+        grids if has_map else (),
+        row_labels(first, order) if has_map else charts.row_labels(first.rows),
         explored.axis,
         waiting,
         explored.compared.style,
@@ -100,7 +103,7 @@ def machines(
     if differs:
         more, fewer = explored.books
         notes.append(f"Orange: more under {more}; blue: more under {fewer}.")
-    if any(charts.down_spells(grid) for grid in grids):
+    if has_map and any(charts.down_spells(grid) for grid in grids):
         notes.append("Hatched: at least half of it down or absent.")
         if lost := charts.hidden_spells(grids):
             notes.append(f"{plural(lost, 'short spell')} of that are not drawn.")

@@ -127,6 +127,11 @@ def busiest_s(queue: pd.DataFrame) -> float:
     return float((t[at] + t[at + 1]) / 2)
 
 
+def unused_rows(occupancy: Occupancy) -> int:
+    """Return the number of rows without any use in the window."""
+    return int((occupancy.used.max(axis=1) <= 0).sum())
+
+
 def idle_while_waiting_s(occupancy: Occupancy, queue: pd.DataFrame) -> Floats:
     """Return the seconds that each row is idle while jobs wait.
 

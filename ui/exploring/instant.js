@@ -1,7 +1,7 @@
 // The crosshair over the figure of the machines, and the instant that is fixed. Names of rows are
 // foreign text and reach the page through textContent only. One state per place survives updates.
 const states = new WeakMap();
-const DRAG_PX = 5;
+const DRAG_PX = 5, TAP_PX = 24;
 
 /** Read Plotly's internal names, here only; null where they are not as expected. */
 function drawn(chart) {
@@ -13,7 +13,7 @@ function drawn(chart) {
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".ty-instant");
-  if (!states.has(root)) states.set(root, listen({ root, end: new AbortController() }));
+  if (!states.has(root)) states.set(root, listen({ root, tapped: Infinity, end: new AbortController() }));
   const s = Object.assign(states.get(root), { data, send: setTriggerValue });
   root.querySelector("b").textContent = data.text[0].toUpperCase() + data.text.slice(1);
   root.setAttribute("aria-valuetext", data.text);
@@ -28,6 +28,7 @@ function listen(s) {
   on(document, "pointermove", (event) => hover(s, event));
   on(document, "pointerdown", (event) => (s.down = found(s, event)));
   on(document, "pointerup", (event) => up(s, event));
+  on(document, "ty-cursor", ({ detail: { row, t, text } }) => (s.hover = hair(s, s.hover, (t - s.data.window[0]) / (s.data.window[1] - s.data.window[0]), `${s.data.rows[row]} · ${text}`, "")));
   on(s.root, "keydown", (event) => key(s, event));
   return s;
 }
@@ -43,7 +44,7 @@ function found(s, event, anywhere = false) {
   const part = [...Array(panels + 2).keys()].map((n) => at.panel(n + 1)).findIndex((one) => one && down >= one.top && down <= one.top + one.height);
   const [t0, t1] = part === panels + 1 ? span : window, share = Math.min(Math.max(across, 0), 1), here = part >= 0 && part < panels ? at.panel(part + 1) : null;
   const row = here ? Math.min(Math.floor(((down - here.top) / here.height) * rows.length), rows.length - 1) : -1;
-  return { t: t0 + share * (t1 - t0), x: event.clientX, across: share, row, strip: part === panels + 1, value: row < 0 ? undefined : cell(at.shares(part + 1), row, share) };
+  return { t: t0 + share * (t1 - t0), x: event.clientX, across: share, row, panel: part, strip: part === panels + 1, value: row < 0 ? undefined : cell(at.shares(part + 1), row, share) };
 }
 
 function cell(shares, row, share) {
@@ -51,20 +52,33 @@ function cell(shares, row, share) {
   return line?.[Math.min(Math.floor(share * line.length), line.length - 1)];
 }
 
+/** Name the jobs at a point above the map; return the widest one (row in the trace, -1 = none) and the time as text. */
+function jobAt({ panel, row, t }) {
+  const detail = { panel, row, t, job: -1, text: "" };
+  document.dispatchEvent(new CustomEvent("ty-point", { detail }));
+  return detail;
+}
+
 const bin = (s, t) => Math.min(Math.max(s.data.t.findLastIndex((begin) => begin <= t), 0), s.data.t.length - 1);
 
 function hover(s, event) {
   const at = found(s, event);
   if (!at || at.strip) return s.hover?.remove();
-  const place = bin(s, at.t), value = at.value === undefined || at.value === null ? "" : ` · ${Math.round(at.value)} %`;
-  s.hover = hair(s, s.hover, (s.data.t[place] - s.data.window[0]) / (s.data.window[1] - s.data.window[0]), `${at.row < 0 ? "" : `${s.data.rows[at.row]}${value} · `}${s.data.labels[place]}`, "");
+  const place = bin(s, at.t), text = jobAt(at).text || s.data.labels[place], value = at.value === undefined || at.value === null ? "" : ` · ${Math.round(at.value)} %`;
+  s.hover = hair(s, s.hover, at.across, `${at.row < 0 ? "" : `${s.data.rows[at.row]}${value} · `}${text}`, "");
 }
 
 function up(s, event) {
   const from = s.down, to = from && found(s, event, true);
   s.down = null;
   if (!to) return;
-  if (Math.abs(to.x - from.x) < DRAG_PX) return from.strip ? undefined : s.send("pick", { at: s.data.t[bin(s, from.t)], row: from.row });
+  if (Math.abs(to.x - from.x) < DRAG_PX) {
+    if (from.strip) return;
+    // The first touch names the jobs, the second one at the same place opens the widest.
+    const { job } = jobAt(from), names = event.pointerType === "touch" && Math.abs(from.x - s.tapped) > TAP_PX;
+    s.tapped = names ? from.x : Infinity;
+    return s.send("pick", { at: from.t, row: from.row, job: names ? -1 : job });
+  }
   const [t0, t1] = from.strip ? s.data.span : s.data.window;
   s.send("window", [from.across, to.across].map((share) => t0 + share * (t1 - t0)).sort((a, b) => a - b));
 }
@@ -74,7 +88,7 @@ function key(s, event) {
   const to = way ? at + way * step * (event.shiftKey ? 10 : 1) : { Home: window[0], End: window[1] }[event.key];
   if (to === undefined) return;
   event.preventDefault();
-  s.send("pick", { at: Math.min(Math.max(to, window[0]), window[1]), row: -1 });
+  s.send("pick", { at: Math.min(Math.max(to, window[0]), window[1]), row: -1, job: -1 });
 }
 
 function fixed(s) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -180,27 +180,39 @@ def _draw_crosshair(explored: ExploredRuns, machine_map: MachineMap, at_s: float
     _MOUNT(
         key=_INSTANT,
         data=asdict(crosshair),
-        on_pick_change=partial(_on_pick, machine_map),
+        on_pick_change=lambda: _on_pick(explored, machine_map),
         on_window_change=partial(_on_drag, end_s),
     )
 
 
-def _on_pick(machine_map: MachineMap) -> None:
-    """Handle a click on the heat map: stop playing, set the instant, and select the row.
+def _on_pick(explored: ExploredRuns, machine_map: MachineMap) -> None:
+    """Handle a click on the heat map, or an arrow key."""
+    if (message := st.session_state[_INSTANT].pick) is not None:
+        pick(explored, machine_map, message)
 
-    The row is a node to show, or a group of nodes to expand.
+
+def pick(explored: ExploredRuns, machine_map: MachineMap, message: Mapping[str, float]) -> None:
+    """Stop playing, set the instant, select the row and open the job of a clicked point.
+
+    Parameters
+    ----------
+    explored : ExploredRuns
+        The runs.
+    machine_map : MachineMap
+        Rows of the map. A row is a node to show, or a group of nodes to expand.
+    message : mapping
+        `at` in seconds; `row` and `job` (row of the trace), -1 = none.
     """
-    pick = st.session_state[_INSTANT].pick
-    if pick is None:
-        return
     stop()
-    _go_to(float(pick["at"]))
-    row = int(pick["row"])  # −1 = none was clicked
+    _go_to(float(message["at"]))
+    row, job = int(message["row"]), int(message["job"])
     if 0 <= row < len(machine_map.rows):
         explore_params.set_param(
             explore_params.NODE if machine_map.is_node else explore_params.WITHIN,
             machine_map.rows[row],
         )
+    if 0 <= job < len(explored.book.trace):
+        job_drawer.open_job(str(explored.book.trace.frame["job_id"].iloc[job]))
 
 
 def _on_drag(end_s: float) -> None:

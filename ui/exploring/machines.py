@@ -1,23 +1,24 @@
-"""The machines on Explore: choice of policies, heat map over time, jobs of one node."""
+"""The machines on Explore: choice of policies, map of nodes and jobs, jobs of one node."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 import streamlit as st
 
 from trainyard.runs import frames
-from trainyard.views import charts
+from trainyard.views import charts, job_map
 from trainyard.views import explored_runs as explored_views
 from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.explored_runs import ExploredRuns, node_jobs
 from trainyard.what_if import explore, tables
 from trainyard.what_if.explore import Bars, Book, Occupancy
-from ui import comparison, explore_params, figure, job_drawer, words
+from ui import comparison, explore_params, figure, job_drawer, words, zoom_window
 
 CHART: Final = "machines"
 _ALONE: Final = "nothing"
@@ -33,6 +34,19 @@ _DIFFERENCE: Final = "difference"
 _PICTURES: Final = {_USE: "GPUs in use", _DIFFERENCE: "Difference"}
 _BINS: Final = 400
 _NO_TIME_S: Final = 60.0
+_JOBS: Final = "jobs"
+_HERE: Final = Path(__file__).parent
+_HTML: Final = (
+    '<div class="ty-jobs" tabindex="0" role="application" aria-label="Jobs by node and time:'
+    ' arrow keys move, Enter opens the job"><p aria-live="polite"></p></div>'
+)
+_MOUNT: Final = st.components.v2.component(
+    "trainyard_jobs",
+    html=_HTML,
+    css=(_HERE / "job_map.css").read_text(encoding="utf-8"),
+    js=(_HERE / "job_map.js").read_text(encoding="utf-8"),
+    isolate_styles=False,
+)
 
 
 @dataclass(frozen=True)
@@ -135,8 +149,15 @@ def draw_options(explored: ExploredRuns) -> MachineMapOptions:
     return MachineMapOptions(by, within, sort, picture == _DIFFERENCE)
 
 
-def draw(explored: ExploredRuns, options: MachineMapOptions) -> MachineMap | None:
-    """Draw headline and heat map of the machines; return its rows, or None without machines."""
+def draw(
+    explored: ExploredRuns,
+    options: MachineMapOptions,
+    on_pick: Callable[[MachineMap, Mapping[str, float]], None],
+) -> MachineMap | None:
+    """Draw headline and map of the machines; return its rows, or None without machines.
+
+    `on_pick` handles a click, see `ui.exploring.instant.pick`.
+    """
     occupancies = {
         title: _occupancy(explored.keys[title], explored.window, options.by, options.within, book)
         for title, book in explored.books.items()
@@ -149,46 +170,83 @@ def draw(explored: ExploredRuns, options: MachineMapOptions) -> MachineMap | Non
     if not first.rows:
         st.caption("No machine of this cluster can be shown.")
         return None
-    st.title(words.plain(_headline(explored, occupancies, queue)), anchor=False)
+    names_jobs = options.by == explore.ROWS_BY[0] and not options.differs
+    has_canvas = names_jobs and len(first.rows) > job_map.MAX_PLOTTED
+    headline = _headline(explored, occupancies, queue, has_canvas=has_canvas)
+    st.title(words.plain(headline), anchor=False)
     order = explore.order(first, options.sort)
     end_s = explored.compared.report.end_s
     whole_queue = _queue_over_time(
         explored.keys[explored.title], (0.0, max(end_s, 1.0)), explored.book
     )
     waiting = charts.Waiting(queue, whole_queue, max(end_s, 1.0))
-    # Colors differ between themes.
-    colours = tuple(explored.compared.style[title] for title in explored.books)
-    key = (CHART, tuple(explored.keys.items()), explored.window, options, colours, end_s)
-    view = figure.cached_view(
-        key,
-        lambda: explored_views.machines(
-            explored, occupancies, order, waiting, differs=options.differs
-        ),
-    )
-    figure.draw(view, CHART)
-    return MachineMap(
+    machine_map = MachineMap(
         tuple(first.rows[row] for row in order),
         tuple(explored_views.row_labels(first, order)),
-        1 if options.differs else len(occupancies),
+        0 if has_canvas else 1 if options.differs else len(occupancies),
         options.by == explore.ROWS_BY[0],
         queue,
     )
+    # Colors differ between themes.
+    colours = tuple(explored.compared.style[title] for title in explored.books)
+    key = (CHART, tuple(explored.keys.items()), explored.window, options, colours, end_s)
+    if names_jobs:
+        _MOUNT(
+            key=_JOBS,
+            data=_packed_jobs(key, explored, first, order),
+            on_pick_change=lambda: _forward("pick", partial(on_pick, machine_map)),
+            on_window_change=lambda: _forward(
+                "window", lambda ends: zoom_window.set_window(ends, end_s)
+            ),
+        )
+    view = figure.cached_view(
+        key,
+        lambda: explored_views.machines(
+            explored, occupancies, order, waiting, differs=options.differs, has_map=not has_canvas
+        ),
+    )
+    figure.draw(view, CHART)
+    return machine_map
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _packed_jobs(
+    key: tuple[Any, ...], _explored: ExploredRuns, _first: Occupancy, _order: list[int]
+) -> bytes:
+    """Return the jobs on the nodes of the map as bytes, cached by everything they depend on."""
+    del key
+    return job_map.pack(_explored, _first, _order)
+
+
+def _forward(trigger: str, act: Callable[[Any], None]) -> None:
+    """Call `act` with what the script of the map has sent by a trigger, if anything."""
+    if (message := getattr(st.session_state[_JOBS], trigger)) is not None:
+        act(message)
 
 
 def _headline(
     explored: ExploredRuns,
     occupancies: Mapping[str, Occupancy],
     queue: Mapping[str, pd.DataFrame],
+    *,
+    has_canvas: bool,
 ) -> str:
-    """Return which row leaves GPUs idle longest while jobs wait, and how long, as text.
+    """Return how many of many nodes are never used, else which row is idle while jobs wait.
 
     Times of the other policies are for the same row. Below a minute, no row is named.
     """
+    first = occupancies[explored.title]
+    unused = {title: tables.unused_rows(one) for title, one in occupancies.items()}
+    title = explored.title
+    if has_canvas and unused[title]:
+        others_text = "".join(f" ({other}: {unused[other]:,})" for other in [*unused][1:])
+        whole = explored.compared.window is None
+        uses, ends = ("never uses", "") if whole else ("does not use", " in this window")
+        return f"{title} {uses} {unused[title]:,} of {len(first.rows):,} nodes{others_text}{ends}."
     idle = {
         title: tables.idle_while_waiting_s(occupancy, queue[title])
         for title, occupancy in occupancies.items()
     }
-    title, first = explored.title, occupancies[explored.title]
     worst_row = int(idle[title].argmax())
     others = {other: words.time(float(idle[other][worst_row])) for other in idle if other != title}
     if idle[title][worst_row] < _NO_TIME_S:

@@ -109,16 +109,44 @@ def test_difference_is_one_minus_the_other_and_of_the_same_picture_only() -> Non
 def test_as_many_rows_as_a_screen_has() -> None:
     many = Timeline(
         run_of([Job(0, 2, 0, 10)], [Held(0, 0, 10, 2)], 10.0),
-        Cluster((NodeGroup(300, 2, "v100", rack_size=10), NodeGroup(130, 1, "t4"))),
+        Cluster((NodeGroup(1000, 2, "v100", rack_size=10), NodeGroup(30, 1, "t4"))),
     )
     assert fitting(many) == "rack"
-    assert fitting(many, "t4-2/r1") == "rack"
+    assert fitting(many, "t4-2/r1") == "node"
     assert fitting(many, "v100-1/r3") == "node"
     assert fitting(FIVE) == "node"
-    with pytest.raises(ParameterError, match="430 rows, and 128 can be shown"):
+    with pytest.raises(ParameterError, match="1,030 rows, and 1,024 can be shown"):
         occupancy(many, (0.0, 10.0))
-    full = Timeline(many.result, Cluster.parse("128x2:v100"))
-    assert occupancy(full, (0.0, 10.0)).used.shape == (128, 1000)
+    for nodes, bins in ((128, 1000), (512, 253)):
+        full = Timeline(many.result, Cluster.parse(f"{nodes}x2:v100"))
+        assert occupancy(full, (0.0, 10.0)).used.shape == (nodes, bins)
+
+
+def test_holdings_of_several_nodes_are_joined_and_in_order_of_row_and_time() -> None:
+    pieces = [
+        Held(0, 0, 40, 2, node=0),
+        Held(0, 40, 60, 2, node=0),  # goes on, so one holding
+        Held(0, 60, 70, 1, node=0),
+        Held(1, 5, 90, 2, node=2),
+        Held(2, 95, 99, 2, node=2),
+        Held(3, 50, 60, 1, node=1),
+    ]
+    line = Timeline(
+        run_of([Job(0, 2, 0, 99)] * 4, pieces, 99.0, outages=outages_of([(1, 70, 80, "outage")])),
+        Cluster.parse("3x2:v100"),
+    )
+    frame, left_out = held.holdings(line, [2, 0], (50.0, 90.0))
+    columns = ["row", "job", "t0", "t1", "gpus"]
+    # The first holding of job 0 began before the window.
+    expected = [[0, 1, 5, 90, 2], [1, 0, 0, 60, 2], [1, 0, 60, 70, 1]]
+    assert (frame[columns].to_numpy().tolist(), left_out) == (expected, 0)
+    frame, left_out = held.holdings(line, [0, 1, 2], (50.0, 99.0), most=2)
+    assert frame[columns].to_numpy().tolist() == [[0, 0, 0, 60, 2], [2, 1, 5, 90, 2]]
+    assert left_out == 3
+    assert held.outages(line, [2, 1], (75.0, 76.0)).to_numpy().tolist() == [[1, 70, 80]]
+    assert not len(held.outages(line, [2, 1], (80.0, 90.0)))
+    none, left_out = held.holdings(line, [1], (0.0, 10.0))
+    assert (len(none), left_out) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -470,10 +470,10 @@ def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str
         x.place(bars[name].to_numpy(np.float64)).astype(np.float64) for name in ("t0", "t1")
     )
     held = bars["gpus"].to_numpy(np.float64)
-    names = [_short(str(job)) for job in bars["id"]]
+    names = [short_name(str(job)) for job in bars["id"]]
     lasted = bars["t1"].to_numpy(np.float64) - bars["t0"].to_numpy(np.float64)
     hovers = [
-        f"job {name}{f' of {literal(_short(str(user)))}' if str(user) else ''}<br>{count:g}"
+        f"job {name}{f' of {literal(short_name(str(user)))}' if str(user) else ''}<br>{count:g}"
         f" {unit}{'' if count == 1 else 's'} for {duration_text(seconds)}"
         for name, user, count, seconds in zip(
             map(literal, names), bars["user"], held, lasted, strict=True
@@ -527,6 +527,6 @@ def node_jobs(bars: pd.DataFrame, size: tuple[int, str], x: TimeAxis, title: str
     )
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """Return a job or user name for a bar; names above 24 characters are cut in the middle."""
     return name if len(name) <= _ID_CHARACTERS else f"{name[:8]}…{name[-14:]}"
