@@ -82,7 +82,7 @@ def test_a_rack_is_lost_on_the_fourth_day_and_the_library_brings_it_back(
     expect(page).to_have_url(re.compile("/compare"))
     expect(page.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
     page.get_by_role("link", name="Plan", exact=True).click()
-    page.get_by_role("tab", name="Mid-run change").click()
+    page.get_by_role("tab", name="Switch policy mid-run").click()
     main = page.get_by_test_id("stMain")
     instant = main.get_by_label("Exact time", exact=True)
     instant.fill("day 4, 00:00")

@@ -120,7 +120,7 @@ class SizeQuestion(Document):
 
     @property
     def rows(self) -> tuple[NodeGroup, ...]:
-        """Node groups of the cluster, then those that can be bought, with no nodes yet."""
+        """Node groups of the cluster, then the offers with no nodes."""
         return (
             *self.study.base.cluster.groups,
             *(replace(group, count=0) for group in self.offers),
@@ -135,9 +135,12 @@ class SizeQuestion(Document):
     def expected_runs(self) -> int:
         """Typical number of runs: mixes, times policies, times repeats."""
         more = self.search().most_alone
-        alone = sum(2 * count.bit_length() for count in more)
-        mixes = min(math.prod(count + 1 for count in more), 1 + alone)
-        return mixes * len(self.study.allocators) * self.study.repeats
+        alone = 1 + sum(2 * count.bit_length() for count in more)
+        return (
+            min(math.prod(count + 1 for count in more), alone)
+            * len(self.study.allocators)
+            * self.study.repeats
+        )
 
     def search(self) -> MixSearch:
         """Return a new search; it starts from the owned nodes if none of them can go."""
@@ -165,8 +168,8 @@ class SizeQuestion(Document):
 
     def _price_per_node(self, group_index: int) -> float:
         """Return the price per hour of a node of a group."""
-        group = replace(self.rows[group_index], count=1)
-        return Cluster((group,), self.study.base.cluster.types).price_per_hour
+        base, row = self.study.base.cluster, self.rows[group_index]
+        return Cluster((replace(row, count=1),), base.types).price_per_hour
 
     def cluster(self, size: Size) -> Cluster:
         """Return the cluster with these numbers of nodes in the varying groups.

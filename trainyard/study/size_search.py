@@ -17,7 +17,7 @@ MAX_CHECKED: Final = 40
 _NODE: Final = 1e-9
 """Price added per node, so that of two mixes at one price the smaller is cheaper."""
 _SLACK: Final = 1e-3
-"""Amount by which a mix may exceed the budget, because of `_NODE` and rounding."""
+"""Tolerance of the budget in USD per hour: it covers `_NODE` and rounding."""
 
 Size = tuple[int, ...]
 """Number of nodes of each varying type: a mix."""
@@ -132,38 +132,33 @@ class MixSearch:
             return list(alone)[: max(room, 0)]
         if (mix := self._next_between()) is not None:
             return [mix]
-        return self._unchecked()[: max(MAX_CHECKED - len(self._proposed), 0)]
+        return self._sizes_to_check()[: max(MAX_CHECKED - len(self._proposed), 0)]
 
     @property
     def most_alone(self) -> Size:
         """Most nodes of each type that can be added to the smallest mix within the budget."""
-        types = range(len(self._low))
-        mixes = [self._grow(self._low, (at,), self._budget) for at in types]
-        return tuple(mixes[at][at] - self._low[at] for at in types)
+        return tuple(
+            self._grow(self._low, (at,), self._budget)[at] - low for at, low in enumerate(self._low)
+        )
 
     def _next_alone(self, type_index: int) -> Size | None:
         """Return the next mix with one type above its least count, by doubling and bisection."""
-        low = self._low[type_index]
-        known = {
+        low, most = self._low[type_index], self.most_alone[type_index]
+        results = {
             size[type_index] - low: holds
             for size, holds in self._known.items()
             if self._with_count(self._low, type_index, size[type_index]) == size
         }
-        most = self.most_alone[type_index]
-        passing = min((count for count, holds in known.items() if holds), default=None)
+        passing = min((count for count, holds in results.items() if holds), default=most + 1)
         failing = max(
-            (one for one, holds in known.items() if not holds and one < (passing or most + 1)),
-            default=-1,
+            (count for count, holds in results.items() if not holds and count < passing), default=-1
         )
-        if passing is None:
-            count = min(max(2 * failing, failing + 1), most)
-        else:
-            count = (passing + failing) // 2
-        return (
-            None
-            if count in known or count < 0 or passing == 0
-            else self._with_count(self._low, type_index, low + count)
+        count = (
+            min(max(2 * failing, failing + 1), most)
+            if passing > most
+            else max((passing + failing) // 2, 0)
         )
+        return None if count in results else self._with_count(self._low, type_index, low + count)
 
     def _next_between(self) -> Size | None:
         """Return a mix cheaper than the answer that no miss rules out; None = there is none."""
@@ -195,7 +190,7 @@ class MixSearch:
             }
         return {corner for corner in corners if self.price(corner) <= limit}
 
-    def _unchecked(self) -> list[Size]:
+    def _sizes_to_check(self) -> list[Size]:
         """Return untried cheaper mixes one node below the answer or a near miss, dearest first."""
         answer = self.answer
         limit = math.inf if answer is None else self.price(answer)
@@ -260,16 +255,18 @@ class MixSearch:
     def assumed(self) -> str:
         """Assumption behind the answer, as text: anomalies, and why cheaper mixes are untried."""
         worse = ", ".join(map(_mix_text, self.anomalies))
-        found = (
+        worse_text = (
             f"More nodes do not always do better here: {worse} miss the target although fewer meet"
             " it. "
             if worse
             else ""
         )
         if len(self._proposed) >= MAX_TRIED:
-            return f"{found}The search ended after {MAX_TRIED} mixes; a cheaper one may exist."
+            return (
+                f"{worse_text}The search ended after {MAX_TRIED} mixes; cheaper ones are untried."
+            )
         return (
-            f"{found}Assumption: fewer nodes of every type never do better than"
+            f"{worse_text}Assumption: fewer nodes of every type never do better than"
             f" {'a mix that misses the target by far' if self._check else 'a mix that misses'}."
         )
 

@@ -19,7 +19,7 @@ from trainyard.runs.task import Numbers
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 from trainyard.study.size_question import SizeQuestion
-from trainyard.study.size_search import MixSearch, Size
+from trainyard.study.size_search import Size
 
 _SAME: Final = 1e-9
 _READ: Final = ("value", "low", "high", "completed", "holds", "failed", "jct_mean_s")
@@ -198,8 +198,9 @@ class PlanRun(ScenarioBatch):
             for seeker in self._searches
             for one in seeker.readings.copy().values()
         ]
-        columns = ["policy", "mix", "size", "second", "usd_per_h", *_READ]
-        return pd.DataFrame(rows, columns=columns).sort_values(["policy", "mix"], ignore_index=True)
+        return pd.DataFrame(
+            rows, columns=["policy", "mix", "size", "second", "usd_per_h", *_READ]
+        ).sort_values(["policy", "mix"], ignore_index=True)
 
 
 class _PolicySearch:
@@ -210,7 +211,7 @@ class _PolicySearch:
         self.readings: dict[Size, Reading] = {}
         self.keys: dict[str, None] = {}
         self._question, self._policy = question, policy
-        self._search: MixSearch = question.search()
+        self._search = question.search()
         self._runs: dict[Size, list[tuple[str, Scenario]]] = {}
         self._outcomes: dict[str, Numbers | FailedRun] = {}
         self._lost: dict[Size, str] = {}

@@ -200,8 +200,8 @@ def headline(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
             needs.append(f"{answer.policy} misses it")
     if not needs:
         return ""
-    main = question.rows[question.groups[0]]
-    owned = f"You own {plural(main.count, f'{group_name(main)} node')}. " if main.count else ""
+    own = question.rows[question.groups[0]]
+    owned = f"You own {plural(own.count, f'{group_name(own)} node')}. " if own.count else ""
     return f"{owned}For {target_text(question)}: {', '.join(needs)}."
 
 
@@ -253,11 +253,9 @@ def cheaper_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
 
 def missed_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
     """Return the sentence on a policy that meets the target with no mix, with its nearest miss."""
-    usd, near = question.budget_per_month, answer.nearest
+    usd = question.budget_per_month
     within = "" if math.isinf(usd) else f" for up to {money(round(usd, -2))} a month"
-    completed = 1.0 if near is None else near.completed
-    part = "" if completed >= 1 else f", with {100 * completed:.1f} % of the jobs completed"
-    return f"{answer.policy} misses the target{within}: {nearest_miss(answer, question)}{part}."
+    return f"{answer.policy} misses the target{within}: {nearest_miss(answer, question)}."
 
 
 def nearest_miss(answer: PolicyAnswer, question: SizeQuestion) -> str:
@@ -266,7 +264,8 @@ def nearest_miss(answer: PolicyAnswer, question: SizeQuestion) -> str:
     if near is None:
         return "no purchase gave a result"
     bought = "what you own" if near.size == question.owned else purchase_text(question, near.size)
-    return f"at best {amount(question.metric, near.value)} with {bought}"
+    part = "" if near.completed >= 1 else f", {100 * near.completed:.1f} % of jobs completed"
+    return f"at best {amount(question.metric, near.value)} with {bought}{part}"
 
 
 def target_metric(metric: str, *, starts: bool = False) -> str:

@@ -197,7 +197,7 @@ def _draw_limit(request: PlanRequest, metric: str, is_locked: bool) -> float:
         width=80,
         max_chars=40,
     )
-    return _parsed(metric, typed, limit)
+    return _parse_value(metric, typed, limit)
 
 
 def _draw_budget(request: PlanRequest, is_locked: bool) -> float:
@@ -216,10 +216,10 @@ def _draw_budget(request: PlanRequest, is_locked: bool) -> float:
     amount = typed.strip().removesuffix(_A_MONTH)
     if typed == shown or not amount:
         return request.budget if typed == shown else math.inf
-    return _parsed("cost_cluster_usd", amount, request.budget)
+    return _parse_value("cost_cluster_usd", amount, request.budget)
 
 
-def _parsed(metric: str, typed: str, default: float) -> float:
+def _parse_value(metric: str, typed: str, default: float) -> float:
     """Return a typed value of a metric; if it is invalid draw an error and return the default."""
     try:
         return summaries.parse_limit(metric, typed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -51,10 +52,8 @@ _MAX_LABELED: Final = 60
 _HEIGHT_PX: Final = 380
 _CURVE_PX: Final = 268
 """Height of the data of a purchase chart; 360 with title and axis."""
-_WIDE_PX, _PHONE_PX = 760, 200
-"""Widths of the data for which names of purchases are placed."""
-_WEIGHT: Final = {_WIDE_PX: 1.0, _PHONE_PX: 0.4}
-"""Cost of an overlap at each of these widths."""
+_WIDE_PX: Final = 760
+"""Width of the data to place names in."""
 _TICKS_S: Final = (
     *(0.0, 60.0, 300.0, 900.0, 3600.0, 7200.0, 14_400.0, 21_600.0, 36_000.0, 57_600.0),
     *(days * 86_400.0 for days in (1, 2, 4, 7, 14, 30, 60, 120, 365)),
@@ -525,83 +524,69 @@ def _purchase_names(
     """
     low, high, limit = y_ends
     scale = _CURVE_PX / (high - low)
-    x_share = (table["x"].to_numpy(np.float64) - x_ends[0]) / (x_ends[1] - x_ends[0])
-    y_px = (table["y"].to_numpy(np.float64) - low) * scale
     rank = np.select(
         [table["is_cheapest"], table["is_alone"], table["is_best_for_money"]], [0, 1, 2], 3
     )
-    line = (0.0, (limit - low) * scale - 1, 2 * _WIDE_PX, (limit - low) * scale + 1)
-    # A name must be free in a wide window; rings also among themselves on a phone.
-    boxes = {
-        width: [line, *((x * width - 9, y - 9, x * width + 9, y + 9) for x, y in marked)]
-        for width, marked in (
-            (_WIDE_PX, zip(x_share[rank < 3], y_px[rank < 3], strict=True)),
-            (_PHONE_PX, zip(x_share[rank < 1], y_px[rank < 1], strict=True)),
-        )
-    }
+    spots = table.assign(
+        px=_WIDE_PX * (table["x"] - x_ends[0]) / (x_ends[1] - x_ends[0]),
+        py=(table["y"] - low) * scale,
+        rank=rank,
+    ).sort_values("rank", kind="stable")[rank[np.argsort(rank, kind="stable")] < 3]
+    ends = [
+        (-np.inf, -np.inf, 0.0, np.inf),
+        (-np.inf, -np.inf, np.inf, -2.0),
+        (-np.inf, _CURVE_PX + 14, np.inf, np.inf),
+    ]
+    target_px = (limit - low) * scale
+    # What a name must not cross: the ends of the figure least of all.
+    boxes: list[Box] = [
+        *4 * ends,
+        (-np.inf, target_px, np.inf, target_px),
+        *((x - 9, y - 9, x + 9, y + 9) for x, y in spots[["px", "py"]].to_numpy()),
+    ]
+    for _, rows in spots[spots["is_best_for_money"]].sort_values("x").groupby("policy"):
+        for (x0, y0), (x1, y1) in pairwise(rows[["px", "py"]].to_numpy()):
+            boxes += [(x0, y0, x1, y0), (x1, min(y0, y1), x1, max(y0, y1))]
     names, shorts = [], short_names(list(style))
-    for at in np.argsort(rank, kind="stable")[: int((rank < 3).sum())]:
-        policy, is_ring = str(table["policy"].iloc[at]), rank[at] == 0
-        text = str(table["name"].iloc[at])
-        text = f"{shorts[policy]}: {text}" if rank[at] < 2 else text
-        widths = (_WIDE_PX, _PHONE_PX) if is_ring else (_WIDE_PX,)
-        places = [
-            (
-                lift,
-                side,
-                {
-                    width: _name_box(x_share[at] * width, y_px[at] + lift, side, len(text))
-                    for width in widths
-                },
-            )
+    for spot in spots.to_dict("records"):
+        is_ring = spot["rank"] == 0
+        owner = f"{shorts[spot['policy']]}: " if spot["rank"] < 2 else ""
+        text = literal(f"{owner}{spot['name']}")
+        places = {
+            (lift, side): _name_box(spot["px"], spot["py"] + lift, side, len(text))
             for lift in ((12, -14, 30, -32) if is_ring else (12, -14))
             for side in (1, -1)
-        ]
-        crossed = [
-            sum(
-                _overlaps(box, other) * _WEIGHT[width]
-                for width, box in own.items()
-                for other in boxes[width]
-            )
-            + sum(9 * _WEIGHT[width] * (not _is_inside(box)) for width, box in own.items())
-            + 0.3 * (abs(lift) > 14)
-            for lift, _, own in places
-        ]
-        best = int(np.argmin(crossed))
+        }
+        crossed = {at: sum(_overlaps(box, one) for one in boxes) for at, box in places.items()}
+        lift, side = best = min(crossed, key=crossed.__getitem__)
         if crossed[best] and not is_ring:
             continue
-        lift, side, own = places[best]
-        for width, box in own.items():
-            boxes[width].append(box)
+        boxes.append(places[best])
         names.append(
             {
-                "text": f"<b>{literal(text)}</b>" if is_ring else literal(text),
-                "x": table["x"].iloc[at],
-                "y": table["y"].iloc[at],
+                "text": f"<b>{text}</b>" if is_ring else text,
+                "x": spot["x"],
+                "y": spot["y"],
                 "showarrow": False,
                 "xanchor": "left" if side > 0 else "right",
                 "xshift": 12 * side,
                 "yshift": lift,
-                "font": {"size": 13, "color": style[policy][0]},
-                # style.css hides the others in a narrow window.
-                "opacity": 1.0 if is_ring else 0.99,
+                "font": {"size": 13, "color": style[spot["policy"]][0]},
+                # style.css hides the others on a phone, where they have no room.
+                "opacity": 1.0 if is_ring and side > 0 else 0.99,
             }
         )
     return names
 
 
 Box = tuple[float, float, float, float]
+"""(left, low, right, high) in pixels."""
 
 
 def _name_box(x_px: float, y_px: float, side: int, characters: int) -> Box:
-    """Return (left, low, right, high) of a name beside a point; `side` 1 = right, -1 = left."""
+    """Return the place of a name near a point; `side` 1 = right, -1 = left."""
     near, far = x_px + 12 * side, x_px + side * (12 + 7.5 * characters)
     return min(near, far), y_px - 9, max(near, far), y_px + 9
-
-
-def _is_inside(box: Box) -> bool:
-    """Return True if a box begins within the data, and is not below or above it."""
-    return box[0] >= 0 and box[1] >= -2 and box[3] <= _CURVE_PX + 14
 
 
 def _overlaps(one: Box, other: Box) -> bool:
