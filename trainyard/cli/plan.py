@@ -89,7 +89,7 @@ def command_plan(args: argparse.Namespace) -> None:
     question = replace(question, study=study)
     run = PlanRun(question, store, check_executor_name(args.executor))
     if not run.recall():
-        check_duration(args, store, question.study, question.expected_runs)
+        check_duration(args, store, question.study, question.expected_runs, "About")
     item_id = library.shelve(store, HERE, question, run.keys)
     run.shelve = partial(library.shelve, store, HERE, question)
     run_with_progress(run, f"plan {item_id[:12]}", None)

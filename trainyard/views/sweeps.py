@@ -161,7 +161,7 @@ def purchase_chart(
         The headline, which is the alternative text.
     """
     usd = pd.Series([question.extra_per_month(mix) for mix in readings["mix"]], dtype=float)
-    has_prices = bool((usd != 0).any())
+    has_prices = question.price_per_h(question.high) > 0
     nodes = [float(sum(mix) - sum(question.owned)) for mix in readings["mix"]]
     table = readings.assign(
         x=usd if has_prices else nodes,
