@@ -28,10 +28,10 @@ BUDGETS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "allocators": (("allocators",), 8_690),
     "allocators/sites": (("allocators/sites",), 6_280),
     "trainyard": (("trainyard",), 15_720),
-    "trainyard/views": (("trainyard/views",), 3_630),
-    "ui, pages, app": (("ui", "pages", "app.py"), 7_930),
+    "trainyard/views": (("trainyard/views",), 3_670),
+    "ui, pages, app": (("ui", "pages", "app.py"), 8_010),
     "benchmarks, scripts": (AROUND, 2_830),
-    "tests": (("tests",), 42_000),
+    "tests": (("tests",), 42_200),
 }
 CIRCLES: Final = 0
 """Groups of modules that import each other, imports for annotations included."""

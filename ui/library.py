@@ -24,7 +24,7 @@ from trainyard.traces import new_study
 from trainyard.views import charts
 from ui import browser_identity, server, state, stored_results, words
 from ui.planning import backtest, mid_run_switch
-from ui.planning import capacity as plan
+from ui.planning import buy as plan
 
 FILE: Final = "trainyard-runs.zip"
 _PAGE: Final = 20

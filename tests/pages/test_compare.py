@@ -235,7 +235,7 @@ def test_enough_gpus_are_looked_for_on_plan(visit: Open, pool: FakePool) -> None
     app = visit("compare", study)
     app.button(key="way/enough_gpus").click().run()
     sound(app)
-    assert app.query_params["tab"] in ("capacity", ["capacity"])
+    assert app.query_params["tab"] in ("buy", ["buy"])
     assert study_of(app) == study
     assert not pool.jobs
 

@@ -208,7 +208,7 @@ def test_explore_leads_here_with_its_instant(visit: Open, two: Study, pool: Fake
     app.run()
     sound(app)
     link = next(
-        item.proto for item in app.get("page_link") if item.proto.label == "Mid-run change here"
+        item.proto for item in app.get("page_link") if item.proto.label == "Switch policy here"
     )
     assert "tab=from-here" in link.query_string
     assert "at=420" in link.query_string

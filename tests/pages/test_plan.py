@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -20,10 +21,12 @@ from trainyard.study.document import unpack_document
 from trainyard.study.size_question import SizeQuestion
 from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
+from trainyard.sweeps import summaries
 from trainyard.sweeps.plan import PlanRun
 from ui import browser_identity
 from ui.planning import run_panel as plan_live
 from ui.planning.run_panel import Recipe
+from ui.words import plain
 
 Go = Callable[..., AppTest]
 
@@ -84,36 +87,50 @@ def recipe_of(app: AppTest) -> library.Recipe:
     return library.read_recipe(unpack_document(text if isinstance(text, str) else text[0]))
 
 
-def test_before_the_first_search_it_says_what_it_takes_and_who_is_left_out(visit: Open) -> None:
+def test_before_the_first_search_it_says_what_it_takes_and_claims_nothing(visit: Open) -> None:
     app = visit("plan")
     (start,) = [button for button in app.button if button.label.startswith("Search")]
     assert start.proto.type == "primary"
-    assert "At most 63 runs (21 per policy), about " in texts(app)
+    assert re.search(r"About \d+ runs, [\d.]+ s\.", texts(app))
     assert "Recorded schedule is left out" in texts(app)
-    assert "The search shows the fewest nodes per policy" in texts(app)
+    assert not app.title
+    assert not app.get("plotly_chart")
+    assert "ty-one" in "".join(html.proto.body for html in app.get("html"))
     recipe = recipe_of(app)
     assert isinstance(recipe, SizeQuestion)
-    assert (recipe.low, recipe.high, recipe.begin) == ((0,), (64,), 4)
-    assert (recipe.metric, recipe.limit) == ("queue_p95_s", 3600.0)
-    assert app.query_params["tab"] in ("capacity", ["capacity"])
+    assert (recipe.low, recipe.groups) == ((4, 4, 0, 0), (0, 1, 2, 3))
+    assert [row.gpu_type for row in recipe.rows] == ["a100", "v100", "h100", "t4"]
+    assert (recipe.metric, recipe.limit, recipe.begin) == ("queue_p95_s", 3600.0, 0)
+    # 4 nodes x 8 GPUs x (2.93 + 2.48) USD x 730 h = 126,378, in two digits.
+    assert recipe.budget_per_month == pytest.approx(120_000)
+    assert app.query_params["tab"] in ("buy", ["buy"])
 
 
-def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_once(
+def test_a_link_to_the_tab_capacity_opens_buy(visit: Open) -> None:
+    app = visit()
+    app.query_params["tab"] = "capacity"
+    app.switch_page("pages/plan.py").run()
+    sound(app)
+    assert not app.warning
+    assert app.query_params["tab"] in ("buy", ["buy"])
+
+
+def test_a_search_answers_with_the_cheapest_and_its_link_shows_the_same_at_once(
     go: Go, study: Study, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = asked(study)
     app = ended(pressed(go(question), "Search"), question)
     run = PlanRun(question, pool.store, "nowhere")
     assert run.recall()
-    fewest = {answer.policy: answer.size for answer in run.answers()}
+    answers = run.answers()
     assert f"Not compared yet, {run.done} other runs" in texts(app)
     said = app.title[0].value
-    for size in fewest.values():
-        assert size is not None
-        assert (
-            f"<td>{size[0]}</td><td>{size[0] * study.base.cluster.groups[0].gpus}</td>"
-            in "".join(html.proto.body for html in app.get("html"))
-        )
+    assert said == plain(summaries.headline(answers, question))
+    page = "".join(html.proto.body for html in app.get("html"))
+    for answer in answers:
+        assert answer.size is not None
+        assert f"<td>1 → {answer.size[0]}</td>" in page
+    assert len(app.get("plotly_chart")) == 1
     assert not [
         button
         for button in app.button
@@ -128,46 +145,63 @@ def test_a_search_answers_with_the_fewest_nodes_and_its_link_shows_the_same_at_o
     assert "Recorded schedule" not in texts(
         again
     )  # the scenario of the link is that of the question
-    opened = pressed(
-        again, f"Open {fewest['SRTF'][0]} node" if len(set(fewest.values())) > 1 else "Open"
-    )  # type: ignore[index]
-    assert study_of(opened).base.cluster.groups[0].count == fewest["SRTF"][0]  # type: ignore[index]
+    again.button(key="open/SRTF").click().run()
+    sound(again)
+    best = next(answer.size for answer in answers if answer.policy == "SRTF")
+    assert best is not None
+    assert study_of(again).base.cluster.groups[0].count == best[0]
 
 
 def test_a_target_that_nobody_meets_is_no_dead_end(go: Go, study: Study) -> None:
     question = asked(study, 1.0, 2, "jct_mean_s")
     app = ended(pressed(go(question), "Search"), question)
-    assert any(
-        warning.value.startswith("Not met up to 2: Average completion time ")
-        for warning in app.warning
-    )
-    assert {"Search up to 4", "Add EASY backfilling"} <= {button.label for button in app.button}
+    assert "FIFO misses the target: at best " in texts(app)
+    assert "Add EASY backfilling" in {button.label for button in app.button}
     near = pressed(app, "as the target")
     recipe = recipe_of(near)
     assert isinstance(recipe, SizeQuestion)
     assert recipe.limit > 1.0
-    # Known already: nothing is run for it.
-    assert re.match(r"(FIFO|SRTF) needs \d nodes?", near.title[0].value)
     wider = pressed(ended(pressed(go(question), "Add EASY"), question), "Search")
     assert len(study_of(wider).allocators) == 3
 
 
-def test_a_wide_range_is_checked_below_the_answer_too(go: Go, study: Study) -> None:
-    app = go(asked(study, 1.0, 4, "jct_mean_s"))
-    (high,) = [field for field in app.number_input if field.label == "To"]
-    high.set_value(400).run()
+def test_a_larger_budget_is_one_press(go: Go, study: Study) -> None:
+    offers = Cluster.parse("1x8:t4").groups
+    question = SizeQuestion(study, (0, 1), (1, 0), (4, 4), "jct_mean_s", 1.0, offers=offers)
+    question = replace(question, budget_per_h=question.price_per_h((1, 2)))
+    # 2 nodes x 8 GPUs x 0.35 USD x 730 h.
+    assert question.budget_per_month == pytest.approx(4088.0)
+    app = ended(pressed(go(question), "Search"), question)
+    assert "misses the target for up to $4,100 a month" in texts(app).replace("\\", "")
+    recipe = recipe_of(pressed(app, "Search up to"))
+    assert isinstance(recipe, SizeQuestion)
+    assert recipe.budget_per_month == pytest.approx(2 * 4088.0)
+
+
+def test_the_form_of_a_purchase(visit: Open) -> None:
+    app = visit("plan")
+    (types,) = app.multiselect
+    types.set_value([0, "t4"]).run()
+    (budget,) = [field for field in app.text_input if field.label == "Budget"]
+    budget.set_value("$20,000 a month").run()
     sound(app)
     recipe = recipe_of(app)
     assert isinstance(recipe, SizeQuestion)
-    assert (recipe.high, recipe.check) == ((400,), True)
-
-
-def test_a_wider_range_is_one_press(go: Go, study: Study) -> None:
-    question = asked(study, 1.0, 2, "jct_mean_s")
-    app = pressed(ended(pressed(go(question), "Search"), question), "Search up to 4")
+    assert [recipe.rows[group].gpu_type for group in recipe.groups] == ["a100", "t4"]
+    assert recipe.budget_per_month == pytest.approx(20_000)
+    budget.set_value("").run()
+    (fewer,) = [item for item in app.toggle if item.label == "Fewer nodes too"]
+    fewer.set_value(True).run()
+    sound(app)
     recipe = recipe_of(app)
     assert isinstance(recipe, SizeQuestion)
-    assert recipe.high == (4,)
+    assert (recipe.low, recipe.budget_per_h) == ((0, 0), math.inf)
+    budget.set_value("much").run()
+    sound(app)
+    assert any("is not a valid target" in error.value for error in app.error)
+    types.set_value([]).run()
+    sound(app)
+    assert any("Choose at least one node type" in error.value for error in app.error)
 
 
 class Slow(PlanRun):
@@ -268,23 +302,17 @@ def test_a_damaged_question_in_the_address_is_one_sentence(go: Go, damaged: str)
     assert [button for button in app.button if button.label.startswith("Search")]
 
 
-def test_a_range_that_is_none_is_said_and_stays_as_typed(visit: Open) -> None:
-    app = visit("plan")
-    next(item for item in app.toggle if str(item.key).startswith("plan")).set_value(False).run()
-    (low,) = [field for field in app.number_input if field.label == "From"]
-    low.set_value(30).run()
-    sound(app)
-    assert any("From 30 to 20 nodes is not a range" in error.value for error in app.error)
-    assert [field.value for field in app.number_input if field.label == "From"] == [30]
-
-
-def test_two_rows_are_searched_for_the_cheapest_mix(go: Go, study: Study) -> None:
+def test_four_types_are_searched_and_named(go: Go, study: Study) -> None:
     two = replace(study, base=replace(study.base, cluster=Cluster.parse("1x8:v100,1x8:a100")))
-    question = SizeQuestion(two, (0, 1), (0, 0), (2, 2), "queue_mean_s", 600.0)
+    offers = Cluster.parse("1x8:t4,1x8:h100").groups
+    bounds = (1, 1, 0, 0), (3, 3, 2, 2)
+    question = SizeQuestion(two, (0, 1, 2, 3), *bounds, "queue_mean_s", 60.0, offers=offers)
     app = ended(pressed(go(question), "Search"), question)
-    assert " V100 and " in app.title[0].value or "A100" in app.title[0].value
-    assert "Follows the feasibility frontier" in texts(app)
-    assert len(app.get("plotly_chart")) == 2
+    assert app.title[0].value.startswith("You own 1 V100 node. For average wait to start under 1")
+    assert "Each type alone, by doubling and bisection" in texts(app)
+    assert "V100 nodes only" in "".join(html.proto.body for html in app.get("html"))
+    (chart,) = app.get("plotly_chart")
+    assert "extra cost a month" in chart.proto.spec
 
 
 def swept(study: Study, repeats: int = 1) -> Sweep:

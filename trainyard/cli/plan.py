@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -28,8 +28,8 @@ from trainyard.library.library import HERE
 from trainyard.runs.executors import check_executor_name
 from trainyard.store import Store, plain
 from trainyard.study.document import number, whole_number
-from trainyard.study.size_question import LOWER, SizeQuestion
-from trainyard.sweeps.plan import HOURS_A_MONTH, PlanRun, PolicyAnswer
+from trainyard.study.size_question import HOURS_A_MONTH, LOWER, SizeQuestion
+from trainyard.sweeps.plan import PlanRun, PolicyAnswer
 from trainyard.sweeps.summaries import without_replays
 
 
@@ -46,7 +46,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         "--group",
         metavar="K",
         action="append",
-        help="index of the node group to vary, from 0; give two for the cheapest mix",
+        help="index of a node group to vary, from 0; up to four for the cheapest mix",
     )
     parser.add_argument(
         "--range",
@@ -65,7 +65,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="bisect only; do not try all sizes below the answer",
+        help="do not try mixes below near misses",
     )
     add_batch_arguments(parser)
 
@@ -89,7 +89,7 @@ def command_plan(args: argparse.Namespace) -> None:
     question = replace(question, study=study)
     run = PlanRun(question, store, check_executor_name(args.executor))
     if not run.recall():
-        check_duration(args, store, question.study, question.most_runs)
+        check_duration(args, store, question.study, question.expected_runs, "About")
     item_id = library.shelve(store, HERE, question, run.keys)
     run.shelve = partial(library.shelve, store, HERE, question)
     run_with_progress(run, f"plan {item_id[:12]}", None)
@@ -154,9 +154,8 @@ def plan_document(item_id: str, run: PlanRun) -> dict[str, Any]:
     answers = [
         plain(
             {
-                **vars(answer),
+                **asdict(answer),
                 "usd_per_month": answer.usd_per_h * HOURS_A_MONTH,
-                "nearest": vars(answer.nearest) if answer.nearest else None,
             }
         )
         for answer in run.answers()
@@ -177,10 +176,7 @@ def plan_text(item_id: str, run: PlanRun) -> str:
     question, metric = run.question, COLUMNS[run.question.metric]
     sign = "at most" if question.lower else "at least"
     names = [
-        question.study.base.cluster.groups[at].name
-        or question.study.base.cluster.groups[at].gpu_type
-        or "cpu"
-        for at in question.groups
+        question.rows[at].name or question.rows[at].gpu_type or "cpu" for at in question.groups
     ]
     within = (
         ""

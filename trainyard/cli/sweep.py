@@ -232,8 +232,12 @@ def find_resumed(store: Store, args: argparse.Namespace, name: str, kind: type[T
     return document
 
 
-def check_duration(args: argparse.Namespace, store: Store, study: Study, runs: int) -> None:
+def check_duration(
+    args: argparse.Namespace, store: Store, study: Study, runs: int, bound: str = "At most"
+) -> None:
     """Print the estimated time of some runs; raise if it is long and --yes is missing.
+
+    `bound` = "At most" or "About", before the number of runs.
 
     Raises
     ------
@@ -249,7 +253,7 @@ def check_duration(args: argparse.Namespace, store: Store, study: Study, runs: i
     took_s = batch_seconds(estimated, runs, args.executor)
     is_measured, jobs = estimated.is_measured, plural(estimated.jobs, "job")
     sys.stderr.write(
-        f"At most {plural(runs, 'run')} of {jobs}, about"
+        f"{bound} {plural(runs, 'run')} of {jobs}, about"
         f" {duration(took_s)}{'' if is_measured else ' or more'}.\n"
     )
     if took_s > LONG_S and not args.yes:

@@ -1,4 +1,4 @@
-"""The document of a size search: varying node groups, their ranges, and the target."""
+"""The document of a size search: varying and offered node groups, ranges, and the target."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
-from sim.cluster import Cluster
+from sim.cluster import Cluster, NodeGroup
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
 from trainyard.study.document import Document, checked_fields, number, whole_number
-from trainyard.study.size_search import MAX_CHECKED, CountSearch, MixSearch, Size, max_tried_sizes
+from trainyard.study.size_search import MAX_TYPES, MixSearch, Size
 from trainyard.study.study import Study
 
 MAX_SIZES: Final = 10_000
-_SAME: Final = 1e-9
+HOURS_A_MONTH: Final = 730.0
 LOWER: Final = {name: one.better == "lower" for name, one in COLUMNS.items() if one.better}
 """Metric that can have a target -> whether lower is better."""
 
 
 @dataclass(frozen=True)
 class SizeQuestion(Document):
-    """A search for the number of nodes, of one group or two, that meets a target.
+    """A search for the cheapest numbers of nodes, of up to four types, that meet a target.
 
     Parameters
     ----------
     study : Study
         Jobs, policies, repeats, and the cluster whose groups of nodes vary.
     groups : tuple of int
-        Indices of one or two node groups of the cluster.
+        Indices of node groups: of the cluster, then of `offers`.
     low, high : tuple of int
         The range of each, both ends included.
     metric : str
@@ -38,12 +38,13 @@ class SizeQuestion(Document):
     limit : float
         Target value of the metric, in its unit (seconds, share, USD).
     check : bool
-        Whether to try sizes below the answer too, see `trainyard.study.size_search.CountSearch`;
-        one group only.
+        Whether to try mixes below near misses too, see `trainyard.study.size_search.MixSearch`.
     budget_per_h : float, USD per hour
         Maximum price of the whole cluster; inf = no limit.
     begin : int
-        First size to try for one group, from which the search doubles; 0 = search the whole range.
+        First size to try for one group, from which the search doubles; 0 = the end of the range.
+    offers : tuple of NodeGroup
+        Node groups that the cluster lacks and that can be bought; their counts are ignored.
 
     Raises
     ------
@@ -60,6 +61,7 @@ class SizeQuestion(Document):
     check: bool = True
     budget_per_h: float = math.inf
     begin: int = 0
+    offers: tuple[NodeGroup, ...] = ()
 
     def __post_init__(self) -> None:
         """Convert and validate the values."""
@@ -67,17 +69,20 @@ class SizeQuestion(Document):
             object.__setattr__(
                 self, name, tuple(whole_number(name, value) for value in getattr(self, name))
             )
+        if self.offers:
+            offers = Cluster(tuple(replace(group, count=1) for group in self.offers)).groups
+            object.__setattr__(self, "offers", offers)
         object.__setattr__(self, "begin", whole_number("begin", self.begin))
         object.__setattr__(self, "limit", number("limit", self.limit))
         object.__setattr__(self, "budget_per_h", number("budget_per_h", self.budget_per_h))
-        group_count = len(self.study.base.cluster.groups)
+        group_count = len(self.rows)
         if (
-            len(self.groups) not in (1, 2)
+            not 1 <= len(self.groups) <= MAX_TYPES
             or len(set(self.groups)) < len(self.groups)
             or not all(group < group_count for group in self.groups)
         ):
             raise ParameterError(
-                "One or two different groups of nodes may vary, numbered from 0 to"
+                f"One to {MAX_TYPES} different groups of nodes may vary, numbered from 0 to"
                 f" {group_count - 1}; {list(self.groups)} are not."
             )
         self._check_ranges()
@@ -101,6 +106,11 @@ class SizeQuestion(Document):
             raise ParameterError(
                 f"No target can be set for '{self.metric}'. Choose one of {', '.join(LOWER)}."
             )
+        if self.begin and not self.low[0] <= self.begin <= self.high[0]:
+            raise ParameterError(
+                f"The search begins at {self.begin} nodes, which is not between {self.low[0]} and"
+                f" {self.high[0]}."
+            )
         self.search()
 
     @property
@@ -109,69 +119,57 @@ class SizeQuestion(Document):
         return LOWER[self.metric]
 
     @property
-    def most_runs(self) -> int:
-        """Maximum number of runs: sizes tried, times policies, times repeats."""
-        sizes = [high - low + 1 for low, high in zip(self.low, self._affordable(), strict=True)]
-        bisected = math.ceil(math.log2(sizes[0] + 1)) + 2
-        if len(sizes) > 1:
-            tried = sum(sizes) + 3
-        elif self.begin:
-            tried = min(sizes[0], max_tried_sizes(self.high[0], self.begin))
-        else:
-            tried = min(sizes[0], bisected + MAX_CHECKED * self.check)
-        return tried * len(self.study.allocators) * self.study.repeats
-
-    def search(self) -> CountSearch | MixSearch:
-        """Return a new search: `CountSearch` for one group of nodes, `MixSearch` for two."""
-        if len(self.groups) == 1:
-            high = self._affordable()[0]
-            return CountSearch(self.low[0], high, check=self.check, begin=min(self.begin, high))
-        first, second = (self._price_per_node(group) for group in self.groups)
-        return MixSearch(
-            (self.low[0], self.low[1]),
-            (self.high[0], self.high[1]),
-            (first, second),
-            self.budget_per_h - self._fixed_per_h(),
+    def rows(self) -> tuple[NodeGroup, ...]:
+        """Node groups of the cluster, then the offers with no nodes."""
+        return (
+            *self.study.base.cluster.groups,
+            *(replace(group, count=0) for group in self.offers),
         )
 
-    def _affordable(self) -> tuple[int, ...]:
-        """Return the upper ends; for one group at most as many nodes as the budget allows.
+    @property
+    def owned(self) -> Size:
+        """Numbers of nodes of the varying groups in the cluster of the study."""
+        return tuple(self.rows[group].count for group in self.groups)
 
-        Raises ParameterError if the lower end is already too expensive.
-        """
-        if (
-            len(self.groups) > 1
-            or self.price_per_h(self.high) <= self.budget_per_h
-            or self.low[0] > self.high[0]
-        ):
-            return self.high
-        if (least := self.price_per_h(self.low)) > self.budget_per_h:
-            more = f"{least:g} USD per hour, which is more than {self.budget_per_h:g}"
-            raise ParameterError(
-                f"Even the fewest nodes make the cluster cost {more}. Raise the budget."
-            )
+    @property
+    def expected_runs(self) -> int:
+        """Typical number of runs: mixes, times policies, times repeats."""
+        more = self.search().most_alone
+        alone = 1 + sum(2 * count.bit_length() for count in more)
         return (
-            min(
-                self.high[0],
-                int(
-                    (self.budget_per_h - self._fixed_per_h()) / self._price_per_node(self.groups[0])
-                    + _SAME
-                ),
-            ),
+            min(math.prod(count + 1 for count in more), alone)
+            * len(self.study.allocators)
+            * self.study.repeats
+        )
+
+    def search(self) -> MixSearch:
+        """Return a new search; it starts from the owned nodes if none of them can go."""
+        first: tuple[Size, ...] = ()
+        if self.low == self.owned:
+            first = (self.low,)
+        elif self.begin:
+            first = ((self.begin,), (min(2 * self.begin, self.high[0]),))
+        return MixSearch(
+            self.low,
+            self.high,
+            [self._price_per_node(group) for group in self.groups],
+            self.budget_per_h - self._fixed_per_h(),
+            check=self.check,
+            first=first,
         )
 
     def _fixed_per_h(self) -> float:
         """Return the price per hour of the nodes that do not vary."""
         return sum(
             group.count * self._price_per_node(at)
-            for at, group in enumerate(self.study.base.cluster.groups)
+            for at, group in enumerate(self.rows)
             if at not in self.groups
         )
 
     def _price_per_node(self, group_index: int) -> float:
         """Return the price per hour of a node of a group."""
-        base = self.study.base.cluster
-        return Cluster((replace(base.groups[group_index], count=1),), base.types).price_per_hour
+        base, row = self.study.base.cluster, self.rows[group_index]
+        return Cluster((replace(row, count=1),), base.types).price_per_hour
 
     def cluster(self, size: Size) -> Cluster:
         """Return the cluster with these numbers of nodes in the varying groups.
@@ -183,21 +181,19 @@ class SizeQuestion(Document):
         TrainyardError
             If there are no nodes, or too many.
         """
-        base = self.study.base.cluster
+        base, rows = self.study.base.cluster, self.rows
         counts = dict(zip(self.groups, size, strict=True))
         groups = [
-            replace(group, count=counts.get(at, group.count))
-            for at, group in enumerate(base.groups)
+            replace(group, count=counts.get(at, group.count)) for at, group in enumerate(rows)
         ]
         before, after = (
-            list(accumulate((group.count for group in of), initial=0))
-            for of in (base.groups, groups)
+            list(accumulate((group.count for group in of), initial=0)) for of in (rows, groups)
         )
         # A dated change refers to the k-th node of its group, whatever groups precede it.
         places = {
             before[at] + k: after[at] + k
             for at, group in enumerate(groups)
-            for k in range(min(base.groups[at].count, group.count))
+            for k in range(min(rows[at].count, group.count))
         }
         kept = (
             replace(change, nodes=tuple(places[node] for node in change.nodes if node in places))
@@ -212,11 +208,19 @@ class SizeQuestion(Document):
     def price_per_h(self, size: Size) -> float:
         """Return the price per hour of the whole cluster with these numbers of varying nodes."""
         counts = dict(zip(self.groups, size, strict=True))
-        groups = self.study.base.cluster.groups
         return sum(
             counts.get(at, group.count) * self._price_per_node(at)
-            for at, group in enumerate(groups)
+            for at, group in enumerate(self.rows)
         )
+
+    def extra_per_month(self, size: Size) -> float:
+        """Return the price per month of a mix beyond that of the owned nodes, in USD."""
+        return (self.price_per_h(size) - self.price_per_h(self.owned)) * HOURS_A_MONTH
+
+    @property
+    def budget_per_month(self) -> float:
+        """Maximum price per month beyond that of the owned nodes, in USD; inf = no limit."""
+        return (self.budget_per_h - self.price_per_h(self.owned)) * HOURS_A_MONTH
 
     def study_at(self, size: Size) -> Study:
         """Return the study on a cluster of this size."""
@@ -234,8 +238,10 @@ class SizeQuestion(Document):
             "check": self.check,
         }
         document = {"kind": "plan", "study": self.study.to_json(), **plain, "budget_per_h": budget}
-        # Omitted if 0, so that the ids of older documents stay the same.
-        return document | ({"begin": self.begin} if self.begin else {})
+        # Omitted if empty, so that the ids of older documents stay the same.
+        offers = Cluster(self.offers).to_json()["groups"] if self.offers else []
+        more = {"begin": self.begin, "offers": offers}
+        return document | {name: value for name, value in more.items() if value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SizeQuestion:
@@ -257,4 +263,6 @@ class SizeQuestion(Document):
         fields["metric"] = str(fields.get("metric", cls.metric))
         if fields.get("budget_per_h", 0) is None:
             fields["budget_per_h"] = math.inf
+        if fields.get("offers"):
+            fields["offers"] = Cluster.from_json({"groups": fields["offers"]}).groups
         return cls(study, **fields)

@@ -1,254 +1,43 @@
-"""Searches for the smallest cluster that meets a target, independent of machines and runs."""
+"""Search for the cheapest mix of nodes that meets a target, independent of machines and runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from sim.errors import ParameterError
 
+MAX_TYPES: Final = 4
+"""Maximum number of node types in a mix."""
+MAX_TRIED: Final = 100
+"""Number of mixes after which a search ends."""
 MAX_CHECKED: Final = 40
-"""Number of tried sizes after which the check ends."""
-FAR_IN_A_ROW: Final = 8
-"""Number of adjacent sizes that miss the target by far, after which the check ends."""
+"""Number of mixes after which the check ends."""
+_NODE: Final = 1e-9
+"""Price added per node, so that of two mixes at one price the smaller is cheaper."""
+_SLACK: Final = 1e-3
+"""Tolerance of the budget in USD per hour: it covers `_NODE` and rounding."""
 
 Size = tuple[int, ...]
-"""Number of nodes of each varying type."""
-
-
-def max_tried_sizes(high: int, begin: int = 0) -> int:
-    """Return the maximum number of sizes that a search tries.
-
-    With `begin`, those of doubling, bisection and the check below the answer; otherwise
-    `MAX_CHECKED`.
-    """
-    if not begin:
-        return MAX_CHECKED
-    doubled = math.ceil(math.log2(high / begin)) + 2
-    return doubled + math.ceil(math.log2(high + 1)) + FAR_IN_A_ROW
-
-
-class Search(Protocol):
-    """A search that proposes sizes and records whether they meet the target."""
-
-    @property
-    def largest(self) -> tuple[Size, ...]:
-        """Sizes to try first, where most jobs can run; other sizes are measured against them."""
-        ...
-
-    @property
-    def next_sizes(self) -> tuple[Size, ...]:
-        """Sizes to try next, most decisive first; empty = the search has ended."""
-        ...
-
-    @property
-    def answer(self) -> Size | None:
-        """Smallest size that met the target; None = none so far."""
-        ...
-
-    @property
-    def assumed(self) -> str:
-        """Assumption behind the answer, as one sentence."""
-        ...
-
-    def record(self, size: Size, *, holds: bool, far: bool = False) -> None:
-        """Record whether a size meets the target, and if not, whether it misses it by far.
-
-        A later record of the same size replaces an earlier one.
-        """
-        ...
-
-
-class CountSearch:
-    """Search for the fewest nodes of one type.
-
-    Parameters
-    ----------
-    low, high : int
-        The range, both ends included.
-    check : bool
-        Whether to try sizes below the result of bisection too, because more nodes sometimes do
-        worse and a smaller size may meet the target.
-    begin : int
-        First size to try; sizes then double until one that is not the largest tried meets the
-        target. 0 = try the end of the range first.
-
-    Raises
-    ------
-    ParameterError
-        If the range is empty, or does not include the first size.
-
-    Notes
-    -----
-    Doubling goes one step beyond the first passing size, because only a larger cluster
-    shows whether all jobs that can run did run.
-
-    Bisection tries about log2 of the range, assuming that more nodes never do worse. For waits this
-    is almost always true, but scheduling has anomalies (Graham, "Bounds on Multiprocessing Timing
-    Anomalies", 1969). The check therefore tries sizes one by one below the answer, or below the end
-    of the range if that fails; below a passing size it bisects again. It ends early after
-    `FAR_IN_A_ROW` adjacent sizes that miss the target by far, or after `MAX_CHECKED` sizes, and
-    `assumed` says so. The caller decides what is far; Graham's bound for the makespan of list
-    schedules is a factor below two.
-    """
-
-    def __init__(self, low: int, high: int, *, check: bool = True, begin: int = 0) -> None:
-        if begin and not low <= begin <= high:
-            raise ParameterError(
-                f"The search begins at {begin} nodes, which is not between {low} and {high}."
-            )
-        if not 0 <= low <= high:
-            raise ParameterError(
-                f"From {low} to {high} nodes is not a range. Start at 0 or above, and end at or"
-                " above the start."
-            )
-        self._low, self._high, self._check = low, high, check
-        self._begin = begin or high
-        self._most = max_tried_sizes(high, begin)
-        self._known: dict[int, bool] = {}
-        self._far: set[int] = set()
-
-    def record(self, size: Size, *, holds: bool, far: bool = False) -> None:
-        """Record whether a size meets the target, and if not, whether it misses it by far."""
-        self._known[size[0]] = holds
-        if far and not holds:
-            self._far.add(size[0])
-
-    @property
-    def tried(self) -> Mapping[int, bool]:
-        """Tried size -> whether it meets the target."""
-        return self._known
-
-    @property
-    def largest(self) -> tuple[Size, ...]:
-        """End of the range, or the first size to try."""
-        return ((self._begin,),)
-
-    def _next_doubled_size(self) -> int | None:
-        """Return the next size of doubling; None without doubling, or if it has ended."""
-        size, passed = self._begin, False
-        while size in self._known and size < self._high and not passed:
-            passed, size = self._known[size], min(2 * size, self._high)
-        return size if size not in self._known else None
-
-    @property
-    def _top(self) -> int:
-        """Largest size that doubling has reached."""
-        return max((size for size in self._known), default=self._begin)
-
-    @property
-    def next_sizes(self) -> tuple[Size, ...]:
-        """Sizes to try next: by doubling, then by bisection, then below the answer.
-
-        Only the last step gives more than one at a time; empty = finished.
-        """
-        if (doubled := self._next_doubled_size()) is not None:
-            return ((doubled,),)
-        if (answer := self.answer) is not None:
-            fails = max(
-                (size for size, holds in self._known.items() if size < answer[0] and not holds),
-                default=self._low - 1,
-            )
-            if answer[0] - fails > 1:
-                return (((fails + answer[0]) // 2,),)
-        # At most as many as can end the check, so that many workers try no more than one does.
-        batch = (
-            min(self._most - len(self._known), FAR_IN_A_ROW - self._far_in_a_row())
-            if self._check
-            else 0
-        )
-        return tuple((size,) for size in self._untried_below()[: max(batch, 0)])
-
-    def _untried_below(self) -> list[int]:
-        """Return the untried sizes below the answer or the end of the range, largest first."""
-        last = self.answer[0] if self.answer is not None else self._top
-        return [size for size in range(last - 1, self._low - 1, -1) if size not in self._known]
-
-    def _far_in_a_row(self) -> int:
-        """Return how many adjacent sizes below the answer miss the target by far.
-
-        Counts down from the answer, at most `FAR_IN_A_ROW`, to the first untried size; without an
-        answer from the end of the range.
-        """
-        row = 0
-        for size in range(
-            self.answer[0] - 1 if self.answer is not None else self._top, self._low - 1, -1
-        ):
-            if row == FAR_IN_A_ROW or size not in self._known:
-                break
-            row = row + 1 if size in self._far else 0
-        return row
-
-    @property
-    def answer(self) -> Size | None:
-        """Smallest size that met the target, None if none did."""
-        return min(((size,) for size, holds in self._known.items() if holds), default=None)
-
-    @property
-    def anomalies(self) -> tuple[int, ...]:
-        """Sizes that miss the target although a smaller one meets it."""
-        answer = self.answer
-        return tuple(
-            sorted(
-                size
-                for size, holds in self._known.items()
-                if answer is not None and size > answer[0] and not holds
-            )
-        )
-
-    @property
-    def assumed(self) -> str:
-        """Assumption behind the answer, as text: anomalies, untried sizes, why the check ended."""
-        untried, below = self._top - self._low + 1 - len(self._known), len(self._untried_below())
-        unchecked = (
-            f" Assumption: none of the {below} untried smaller sizes meets the"
-            f" target{self._why_ended()}."
-            if below
-            else ""
-        )
-        if self.anomalies:
-            worse = ", ".join(map(str, self.anomalies))
-            return (
-                f"More nodes do not always do better here: {worse} miss the target although fewer"
-                f" meet it.{unchecked}"
-            )
-        if not untried:
-            return "Every size of the range was tried. No assumption is needed."
-        if not self._check:
-            return (
-                f"Assumption: more nodes never do worse; {untried} of"
-                f" {self._top - self._low + 1} sizes were not tried."
-            )
-        above = untried - below
-        return (
-            unchecked.strip()
-            or f"Every size below the answer was tried; {above} above {'was' if above == 1 else 'were'} not."  # noqa: E501
-        )
-
-    def _why_ended(self) -> str:
-        """Return why the check ended early, as a clause; "" if it did not."""
-        if not self._check or self.next_sizes:
-            return ""
-        far = self._far_in_a_row() >= FAR_IN_A_ROW
-        return (
-            f" because {FAR_IN_A_ROW} sizes in a row above them miss it by far"
-            if far
-            else f" because the check ends after {self._most} sizes"
-        )
+"""Number of nodes of each varying type: a mix."""
 
 
 class MixSearch:
-    """Search for the cheapest mix of two node types.
+    """Search for the cheapest mix of node types that meets a target.
 
     Parameters
     ----------
-    low, high : (int, int)
+    low, high : sequence of int
         The range of each type, both ends included.
-    prices : (float, float), per node and hour
+    prices : sequence of float, per node and hour
         Price of a node of each type.
     budget : float, per hour
         Maximum price of a mix; inf = no limit.
+    check : bool
+        Whether to try mixes below a near miss too, because more nodes sometimes do worse.
+    first : sequence of Size
+        Mixes to try first; () = the largest mixes within the budget.
 
     Raises
     ------
@@ -257,90 +46,236 @@ class MixSearch:
 
     Notes
     -----
-    Follows the boundary between passing and failing mixes. It starts at the fewest
-    nodes of the first type and the most of the second, removes one of the second after each passing
-    mix, and adds one of the first after each failing mix. It assumes that more nodes of either type
-    never do worse, and tries at most the sum of both ranges, not their product.
+    Steps: each type alone, by doubling and bisection. Then the cheapest mix that no miss rules out,
+    enlarged to half the price of the best mix so far: a pass lowers that price, a miss rules out
+    all mixes with no more nodes of any type. It ends when all cheaper mixes are ruled out, so the
+    answer is exact if more nodes of a type never do worse. For waits this is almost always true,
+    but scheduling has anomalies (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969). The
+    check therefore tries cheaper mixes one node below the answer and below near misses; only a miss
+    by far rules out what is below it.
     """
 
     def __init__(
         self,
-        low: tuple[int, int],
-        high: tuple[int, int],
-        prices: tuple[float, float],
-        budget: float = float("inf"),
+        low: Sequence[int],
+        high: Sequence[int],
+        prices: Sequence[float],
+        budget: float = math.inf,
+        *,
+        check: bool = True,
+        first: Sequence[Size] = (),
     ) -> None:
-        if any(not 0 <= first <= last for first, last in zip(low, high, strict=True)):
+        if any(not 0 <= least <= most for least, most in zip(low, high, strict=True)):
             raise ParameterError(
-                f"From {low} to {high} nodes is not a range. Start each at 0 or above, and end at"
-                " or above the start."
+                f"From {_mix_text(low)} to {_mix_text(high)} nodes is not a range. Start at 0 or"
+                " above, and end at or above the start."
             )
-        self._low, self._high, self._prices, self._budget = low, high, prices, budget
-        if self.price(low) > budget:
+        self._low, self._high, self._prices = tuple(low), tuple(high), tuple(prices)
+        self._budget, self._check = budget + _SLACK, check
+        if self.price(self._low) > self._budget:
             raise ParameterError(
-                f"Even the smallest mix costs {self.price(low):g} per hour, which is more than"
-                f" {budget:g}. Raise the budget."
+                f"Even the fewest nodes make the cluster cost {self.price(self._low):g} USD per"
+                f" hour, which is more than {budget:g}. Raise the budget."
             )
-        first, second = (
-            self._most_affordable(self._most_affordable(low, 0), 1),
-            self._most_affordable(self._most_affordable(low, 1), 0),
-        )
-        between = self._most_affordable(((second[0] + first[0] + 1) // 2, low[1]), 1)
-        self._ends: tuple[Size, ...] = tuple(dict.fromkeys((first, second, between)))
+        self.largest = tuple(first) or self._largest_mixes()
         self._known: dict[Size, bool] = {}
+        self._far: set[Size] = set()
+        self._proposed: dict[Size, None] = {}
+        self._next: tuple[Size, ...] | None = None
 
     def price(self, size: Size) -> float:
-        """Return the price of a mix per hour."""
-        return sum(count * price for count, price in zip(size, self._prices, strict=True))
+        """Return the price of a mix per hour, a trifle more with more nodes."""
+        per_node = ((count, price + _NODE) for count, price in zip(size, self._prices, strict=True))
+        return sum(count * price for count, price in per_node)
 
     def record(self, size: Size, *, holds: bool, far: bool = False) -> None:
-        """Record whether a mix meets the target; `far` is ignored."""
-        del far
-        self._known[size] = holds
+        """Record whether a mix meets the target, and if not, whether it misses it by far.
 
-    @property
-    def largest(self) -> tuple[Size, ...]:
-        """Largest mix; above the budget, three affordable mixes: most of each type, and between."""
-        return self._ends
-
-    def _most_affordable(self, size: Size, type_index: int) -> Size:
-        """Return a mix with its count of one type raised as far as budget and range allow."""
-        grown = (
-            (*size[:type_index], count, *size[type_index + 1 :])
-            for count in range(self._high[type_index], size[type_index], -1)
-        )
-        return next((mix for mix in grown if self.price(mix) <= self._budget), size)
-
-    @property
-    def next_sizes(self) -> tuple[Size, ...]:
-        """Next mix to simulate within the budget, as a tuple of at most one; empty = finished."""
-        first, second = self._low[0], self._high[1]
-        while first <= self._high[0] and second >= self._low[1]:
-            if self.price((first, second)) > self._budget:
-                second -= 1
-            elif (first, second) not in self._known:
-                return ((first, second),)
-            elif self._known[first, second]:
-                second -= 1
-            else:
-                first += 1
-        return ()
+        A later record of the same mix replaces an earlier one.
+        """
+        self._known = {**self._known, size: holds}  # pages read it while runs end
+        (self._far.add if far and not holds else self._far.discard)(size)
+        self._next = None
 
     @property
     def answer(self) -> Size | None:
-        """Cheapest mix that met the target; among equally cheap ones that with fewest nodes."""
-        holding = [
+        """Cheapest mix that met the target; None = none so far."""
+        return min(
+            (size for size, holds in self._known.items() if holds),
+            key=lambda size: (self.price(size), size),
+            default=None,
+        )
+
+    @property
+    def answer_alone(self) -> Size | None:
+        """Smallest mix that met the target with more nodes of the first type only; None = none."""
+        return min(
+            (size for size, holds in self._known.items() if holds and size[1:] == self._low[1:]),
+            default=None,
+        )
+
+    @property
+    def next_sizes(self) -> tuple[Size, ...]:
+        """Mixes to try next, most decisive first; empty = the search has ended."""
+        if self._next is None:
+            self._next = tuple(self._candidates())
+            self._proposed |= dict.fromkeys(self._next)
+        return self._next
+
+    def _candidates(self) -> Sequence[Size]:
+        """Return the next mixes of the first step that is not finished."""
+        if first := [size for size in self.largest if size not in self._known]:
+            return first
+        alone = dict.fromkeys(filter(None, map(self._next_alone, range(len(self._low)))))
+        room = MAX_TRIED - len(self._proposed)
+        if alone or room <= 0:
+            return list(alone)[: max(room, 0)]
+        if (mix := self._next_between()) is not None:
+            return [mix]
+        return self._sizes_to_check()[: max(MAX_CHECKED - len(self._proposed), 0)]
+
+    @property
+    def most_alone(self) -> Size:
+        """Most nodes of each type that can be added to the smallest mix within the budget."""
+        return tuple(
+            self._grow(self._low, (at,), self._budget)[at] - low for at, low in enumerate(self._low)
+        )
+
+    def _next_alone(self, type_index: int) -> Size | None:
+        """Return the next mix with one type above its least count, by doubling and bisection."""
+        low, most = self._low[type_index], self.most_alone[type_index]
+        results = {
+            size[type_index] - low: holds
+            for size, holds in self._known.items()
+            if self._with_count(self._low, type_index, size[type_index]) == size
+        }
+        passing = min((count for count, holds in results.items() if holds), default=most + 1)
+        failing = max(
+            (count for count, holds in results.items() if not holds and count < passing), default=-1
+        )
+        count = (
+            min(max(2 * failing, failing + 1), most)
+            if passing > most
+            else max((passing + failing) // 2, 0)
+        )
+        return None if count in results else self._with_count(self._low, type_index, low + count)
+
+    def _next_between(self) -> Size | None:
+        """Return a mix cheaper than the answer that no miss rules out; None = there is none."""
+        answer = self.answer
+        limit = self._budget if answer is None else self.price(answer) - _NODE / 2
+        corner = min(self._corners(limit), key=lambda size: (self.price(size), size), default=None)
+        if corner is None:
+            return None
+        if answer is not None:
+            limit = (self.price(corner) + limit) / 2
+        return self._grow(corner, range(len(corner)), limit)
+
+    def _corners(self, limit: float) -> Collection[Size]:
+        """Return the smallest mixes up to a price that are not within a mix that missed."""
+        corners = {self._low}
+        for miss in [size for size, holds in self._known.items() if not holds]:
+            within = {corner for corner in corners if is_within(corner, miss)}
+            raised = {
+                self._with_count(corner, at, miss[at] + 1)
+                for corner in within
+                for at in range(len(miss))
+                if miss[at] < self._high[at]
+            }
+            every = (corners - within) | {size for size in raised if self.price(size) <= limit}
+            corners = {
+                size
+                for size in every
+                if not any(is_within(other, size) for other in every if other != size)
+            }
+        return {corner for corner in corners if self.price(corner) <= limit}
+
+    def _sizes_to_check(self) -> list[Size]:
+        """Return untried cheaper mixes one node below the answer or a near miss, dearest first."""
+        answer = self.answer
+        limit = math.inf if answer is None else self.price(answer)
+        above = [
             size
             for size, holds in self._known.items()
-            if holds and self.price(size) <= self._budget
+            if size == answer or (not holds and size not in self._far and self.price(size) < limit)
         ]
-        return min(holding, key=lambda size: (self.price(size), sum(size), size), default=None)
+        below = {
+            self._with_count(size, at, size[at] - 1)
+            for size in above
+            for at in range(len(size))
+            if self._check and size[at] > self._low[at]
+        }
+        fresh = [
+            size
+            for size in below - self._known.keys()
+            if not any(is_within(size, miss) for miss in self._far)
+        ]
+        return sorted(fresh, key=lambda size: (-self.price(size), size))
+
+    def _grow(self, size: Size, types: Collection[int], limit: float) -> Size:
+        """Return a mix with nodes of these types added up to a price, equal amounts of money."""
+        while growing := [
+            at
+            for at in types
+            if size[at] < self._high[at]
+            and self.price(self._with_count(size, at, size[at] + 1)) <= limit
+        ]:
+            spent = {at: (size[at] - self._low[at]) * (self._prices[at] + _NODE) for at in growing}
+            least = min(growing, key=lambda at: (spent[at], at))
+            size = self._with_count(size, least, size[least] + 1)
+        return size
+
+    def _largest_mixes(self) -> tuple[Size, ...]:
+        """Return the largest mix, or of those within the budget most of each type and a balance."""
+        types = range(len(self._low))
+        mixes = [
+            self._grow(self._grow(self._low, (at,), self._budget), types, self._budget)
+            for at in types
+        ]
+        return tuple(dict.fromkeys([*mixes, self._grow(self._low, types, self._budget)]))
+
+    @staticmethod
+    def _with_count(size: Size, type_index: int, count: int) -> Size:
+        """Return a mix with another number of nodes of one type."""
+        return (*size[:type_index], count, *size[type_index + 1 :])
+
+    @property
+    def anomalies(self) -> tuple[Size, ...]:
+        """Mixes that miss the target although a mix within them meets it."""
+        passing = [size for size, holds in self._known.items() if holds]
+        return tuple(
+            sorted(
+                miss
+                for miss, holds in self._known.items()
+                if not holds and any(is_within(size, miss) for size in passing)
+            )
+        )
 
     @property
     def assumed(self) -> str:
-        """The assumption behind the answer and the number of tried mixes, as one sentence."""
-        mixes = (self._high[0] - self._low[0] + 1) * (self._high[1] - self._low[1] + 1)
-        return (
-            f"Assumption: more nodes of either type never do worse; {len(self._known)} of"
-            f" {mixes} mixes were tried."
+        """Assumption behind the answer, as text: anomalies, and why cheaper mixes are untried."""
+        worse = ", ".join(map(_mix_text, self.anomalies))
+        worse_text = (
+            f"More nodes do not always do better here: {worse} miss the target although fewer meet"
+            " it. "
+            if worse
+            else ""
         )
+        if len(self._proposed) >= MAX_TRIED:
+            return (
+                f"{worse_text}The search ended after {MAX_TRIED} mixes; cheaper ones are untried."
+            )
+        return (
+            f"{worse_text}Assumption: fewer nodes of every type never do better than"
+            f" {'a mix that misses the target by far' if self._check else 'a mix that misses'}."
+        )
+
+
+def is_within(size: Size, other: Size) -> bool:
+    """Return True if a mix has no more nodes of any type than another."""
+    return all(count <= most for count, most in zip(size, other, strict=True))
+
+
+def _mix_text(size: Sequence[int]) -> str:
+    """Return the numbers of a mix as text: "5", or "4 + 1"."""
+    return " + ".join(map(str, size))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from sim.cluster import NodeGroup
 from sim.params import ParamInfo, Spec
 from trainyard.formatting import gpu_type, in_sentence
 from trainyard.store import Store
@@ -92,9 +93,8 @@ def with_needed_estimator(study: Study, chosen: Sequence[Lever]) -> Study:
     )
 
 
-def row_name(study: Study, group_index: int) -> str:
+def group_name(group: NodeGroup) -> str:
     """Return the name of a node group for users: its own, its GPU type, or CPU."""
-    group = study.base.cluster.groups[group_index]
     return group.name or gpu_type(group.gpu_type) or "CPU"
 
 
@@ -143,7 +143,7 @@ def _trace_levers(study: Study, store: Store) -> Iterator[Lever]:
 def _node_levers(study: Study) -> Iterator[Lever]:
     """Yield the number of nodes of each group as a lever."""
     for at, group in enumerate(study.base.cluster.groups):
-        name, now = row_name(study, at), group.count
+        name, now = group_name(group), group.count
         yield Lever(
             f"cluster.groups.{at}.count",
             f"{name} nodes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,10 +19,10 @@ from trainyard.runs.task import Numbers
 from trainyard.store import Store
 from trainyard.study.scenario import Scenario
 from trainyard.study.size_question import SizeQuestion
-from trainyard.study.size_search import Search, Size
+from trainyard.study.size_search import Size
 
-HOURS_A_MONTH: Final = 730.0
 _SAME: Final = 1e-9
+_READ: Final = ("value", "low", "high", "completed", "holds", "failed", "jct_mean_s")
 _FAR: Final = 2.0
 """Ratio of value and target above which the value misses the target "by far"."""
 
@@ -45,6 +45,8 @@ class Reading:
         Whether it meets the target.
     failed : str
         Why a run has no numbers; "" = all have.
+    jct_mean_s : float
+        Average completion time, mean over repeats.
     """
 
     size: Size
@@ -54,6 +56,7 @@ class Reading:
     completed: float
     holds: bool
     failed: str = ""
+    jct_mean_s: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ class PolicyAnswer:
         Number of sizes with failed runs.
     why : str
         Failure at the largest of them, as one sentence; "" = none.
+    now, best : Reading or None
+        Results with the owned nodes, and at `size`; None = not tried.
+    alone : Reading or None
+        Results with the fewest nodes of the first type that meet the target without more of other
+        types; None = none do.
     """
 
     policy: str
@@ -94,6 +102,9 @@ class PolicyAnswer:
     over: bool
     failed: int = 0
     why: str = ""
+    now: Reading | None = None
+    best: Reading | None = None
+    alone: Reading | None = None
 
 
 class PlanRun(ScenarioBatch):
@@ -116,6 +127,7 @@ class PlanRun(ScenarioBatch):
             _PolicySearch(question, policy, title)
             for policy, title in enumerate(question.study.titles)
         ]
+        self._sizes: dict[Size, None] = {}
         self._yielded_keys: set[str] = set()
 
     @property
@@ -135,8 +147,14 @@ class PlanRun(ScenarioBatch):
 
     def _look_up(self) -> None:
         """Plan the next runs of all policies, and load those with stored results."""
-        for seeker in self._searches:
-            seeker.look_up(self.store)
+        # In rounds, so that the mixes do not depend on which run ends first.
+        while not any(seeker.is_waiting for seeker in self._searches):
+            fresh = dict.fromkeys(size for seeker in self._searches for size in seeker.next_sizes)
+            if not fresh.keys() - self._sizes.keys():
+                break
+            self._sizes |= fresh
+            for seeker in self._searches:
+                seeker.look_up(fresh, self.store)
 
     def _next_runs(self) -> Iterator[tuple[str, Scenario]]:
         """Yield the runs to make next, most decisive first, each once.
@@ -160,43 +178,29 @@ class PlanRun(ScenarioBatch):
         return tuple(seeker.answer() for seeker in self._searches)
 
     def readings(self) -> pd.DataFrame:
-        """Return one row per policy and tried size.
+        """Return one row per policy and tried mix.
 
         Returns
         -------
         DataFrame
-            `policy`, `size` (nodes; of two groups the first), `second` (nodes of the second group,
-            or 0), `usd_per_h`, and the other fields of `Reading`.
+            `policy`, `mix` (nodes of each group), `size` and `second` (the first two of them),
+            `usd_per_h`, and the other fields of `Reading`.
         """
         rows = [
             {
                 "policy": seeker.title,
+                "mix": one.size,
                 "size": one.size[0],
                 "second": one.size[1] if len(one.size) > 1 else 0,
                 "usd_per_h": self.question.price_per_h(one.size),
-                **{
-                    name: getattr(one, name)
-                    for name in ("value", "low", "high", "completed", "holds", "failed")
-                },
+                **{name: getattr(one, name) for name in _READ},
             }
             for seeker in self._searches
             for one in seeker.readings.copy().values()
         ]
-        columns = [
-            "policy",
-            "size",
-            "second",
-            "usd_per_h",
-            "value",
-            "low",
-            "high",
-            "completed",
-            "holds",
-            "failed",
-        ]
-        return pd.DataFrame(rows, columns=columns).sort_values(
-            ["policy", "size", "second"], ignore_index=True
-        )
+        return pd.DataFrame(
+            rows, columns=["policy", "mix", "size", "second", "usd_per_h", *_READ]
+        ).sort_values(["policy", "mix"], ignore_index=True)
 
 
 class _PolicySearch:
@@ -207,7 +211,7 @@ class _PolicySearch:
         self.readings: dict[Size, Reading] = {}
         self.keys: dict[str, None] = {}
         self._question, self._policy = question, policy
-        self._search: Search = question.search()
+        self._search = question.search()
         self._runs: dict[Size, list[tuple[str, Scenario]]] = {}
         self._outcomes: dict[str, Numbers | FailedRun] = {}
         self._lost: dict[Size, str] = {}
@@ -219,23 +223,29 @@ class _PolicySearch:
         return len(self._outcomes)
 
     @property
+    def next_sizes(self) -> Sequence[Size]:
+        """Sizes to try next; empty = the search has ended."""
+        return self._search.next_sizes
+
+    @property
     def over(self) -> bool:
         """Whether the search has ended."""
-        return not self._sizes()
+        return not self.is_waiting and not self.next_sizes
 
-    def look_up(self, store: Store) -> None:
-        """Plan the runs of the next sizes and load their stored results, as far as these lead."""
-        while fresh := [size for size in self._sizes() if size not in self._runs]:
-            for size in fresh:
-                self._runs[size] = self._plan_runs(size, store)
-            self._outcomes |= stored_numbers(
-                store, [key for size in fresh for key, _ in self._runs[size]]
-            )
-            before = len(self.readings)
-            for size in fresh:
-                self._evaluate_size(size)
-            if len(self.readings) == before:
-                break
+    @property
+    def is_waiting(self) -> bool:
+        """Whether runs of planned sizes have not ended."""
+        return len(self.readings) < len(self._runs)
+
+    def look_up(self, sizes: Iterable[Size], store: Store) -> None:
+        """Plan the runs of sizes, and load their stored results."""
+        fresh = [size for size in sizes if size not in self._runs]
+        self._runs |= {size: self._plan_runs(size, store) for size in fresh}
+        self._outcomes |= stored_numbers(
+            store, [key for size in fresh for key, _ in self._runs[size]]
+        )
+        for size in fresh:
+            self._evaluate_size(size)
 
     def _plan_runs(self, size: Size, store: Store) -> list[tuple[str, Scenario]]:
         """Return keys and scenarios of a size; [] with the reason noted if it cannot run."""
@@ -252,19 +262,14 @@ class _PolicySearch:
         return planned
 
     def next_runs(self) -> list[tuple[str, Scenario]]:
-        """Return the runs to make next, most decisive first."""
+        """Return the runs to make next."""
         return [
             run
-            for size in self._sizes()
-            for run in self._runs.get(size, [])
+            for size, runs in self._runs.items()
+            if size not in self.readings
+            for run in runs
             if run[0] not in self._outcomes
         ]
-
-    def _sizes(self) -> list[Size]:
-        """Return the sizes without a reading: the largest first, then proposals of the search."""
-        if first := [size for size in self._search.largest if size not in self.readings]:
-            return first
-        return [size for size in self._search.next_sizes if size not in self.readings]
 
     def record(self, key: str, outcome: Numbers | FailedRun) -> None:
         """Record the outcome of a run if it belongs to this search."""
@@ -310,15 +315,9 @@ class _PolicySearch:
         """
         if failed or not numbers:
             return Reading(size, math.nan, math.nan, math.nan, 0.0, False, failed)
-        values = np.array(
-            [
-                (
-                    math.nan
-                    if one.get(self._question.metric) is None
-                    else float(one[self._question.metric])
-                )
-                for one in numbers
-            ]
+        values, times = (
+            np.array([math.nan if one.get(name) is None else float(one[name]) for one in numbers])
+            for name in (self._question.metric, "jct_mean_s")
         )
         completed = float(
             np.mean([float(one["completed"]) / max(float(one["jobs"]), 1.0) for one in numbers])
@@ -334,6 +333,7 @@ class _PolicySearch:
             float(values.max()),
             completed,
             bool(meets and completed >= self._most - _SAME),
+            jct_mean_s=float(times.mean()),
         )
 
     def answer(self) -> PolicyAnswer:
@@ -366,4 +366,8 @@ class _PolicySearch:
             self.over,
             len(failed),
             why,
+            *(
+                None if of is None else self.readings.get(of)
+                for of in (self._question.owned, size, self._search.answer_alone)
+            ),
         )

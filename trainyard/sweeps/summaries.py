@@ -6,13 +6,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
 from sim.params import Spec
-from trainyard.formatting import BY_UNIT, money, plural, time
+from trainyard.formatting import BY_UNIT, common_unit, in_sentence, money, plural, time
 from trainyard.runs.estimate import Estimate
 from trainyard.runs.executors import DASK, DEFAULT, cores
 from trainyard.store import Store
@@ -20,8 +19,8 @@ from trainyard.study import catalog
 from trainyard.study.size_question import SizeQuestion
 from trainyard.study.size_search import Size
 from trainyard.study.study import Study
-from trainyard.sweeps.axes import row_name
-from trainyard.sweeps.plan import HOURS_A_MONTH, PolicyAnswer
+from trainyard.sweeps.axes import group_name
+from trainyard.sweeps.plan import PolicyAnswer
 from trainyard.traces.new_study import FIRST_POLICIES
 from trainyard.traces.sources import load_trace
 
@@ -50,6 +49,13 @@ _SCALES: Final[Mapping[str, Mapping[str, float]]] = {
     "": {"": 1.0},
 }
 """Unit of a metric -> suffix of a typed target -> factor to that unit."""
+_TARGET_NAMES: Final = {
+    "queue_p95_s": "95 % of waits",
+    "jct_p50_s": "half of completion times",
+    "jct_p95_s": "95 % of completion times",
+    "jct_p99_s": "99 % of completion times",
+}
+"""Metric -> what its target limits, where the title does not say so."""
 _EXAMPLES: Final = {"s": "45 s, 30 min, 1 h or 2 days", "1": "90 %", "USD": "12", "": "1.5"}
 
 
@@ -132,23 +138,49 @@ def amount(metric: str, value: float) -> str:
     return BY_UNIT[COLUMNS[metric].unit](value)
 
 
-def size_text(question: SizeQuestion, size: Size) -> str:
-    """Return a size as text: "14 nodes", or "2 A100 and 3 V100 nodes"."""
-    if len(question.study.base.cluster.groups) == 1:
-        return plural(size[0], "node")
-    if len(size) == 1:
-        return plural(size[0], f"{row_name(question.study, question.groups[0])} node")
-    return (
-        f"{' and '.join(f'{count} {row_name(question.study, at)}' for at, count in zip(question.groups, size, strict=True))}"  # noqa: E501
-        " nodes"
+def change_text(metric: str, before: float, after: float) -> str:
+    """Return two values of a metric as text, times in one unit: "9.4 h → 0.45 h"."""
+    if COLUMNS[metric].unit != "s" or not math.isfinite(before):
+        return f"{amount(metric, before)} → {amount(metric, after)}"
+    size, unit = common_unit((before, after))
+    return " → ".join(
+        f"{one / size:.1f} {unit}" if one / size >= 0.95 or not one else f"{one / size:.2g} {unit}"
+        for one in (before, after)
     )
+
+
+def purchase_text(question: SizeQuestion, size: Size, *, short: bool = False) -> str:
+    """Return what a mix adds to the owned nodes: "12 T4 nodes", "1 A100 + 3 T4 nodes".
+
+    Removed nodes are written with a minus sign; "nothing" if the mix is the owned one. `short`
+    leaves out "nodes".
+    """
+    counts = [count - own for count, own in zip(size, question.owned, strict=True)]
+    parts = [
+        f"{'−' if count < 0 else ''}{abs(count)} {group_name(question.rows[at])}"
+        for at, count in zip(question.groups, counts, strict=True)
+        if count
+    ]
+    if not parts:
+        return "nothing"
+    noun = "" if short else " node" if sum(map(abs, counts)) == 1 else " nodes"
+    return f"{' + '.join(parts)}{noun}"
+
+
+def extra_cost_text(question: SizeQuestion, size: Size) -> str:
+    """Return the extra price of a mix per month, in hundreds: "+$85,600 a month"."""
+    usd = question.extra_per_month(size)
+    if abs(usd) < 0.01:
+        return "$0 a month"
+    sign = "−" if usd < 0 else "+"
+    return f"{sign}{money(round(abs(usd), -2) or round(abs(usd), 2))} a month"
 
 
 def fixed_nodes_text(question: SizeQuestion) -> str:
     """Return the nodes that do not vary as text: "4 V100 nodes"; "" if there are none."""
     groups = question.study.base.cluster.groups
     fixed = [
-        f"{group.count} {row_name(question.study, at)}"
+        f"{group.count} {group_name(group)}"
         for at, group in enumerate(groups)
         if at not in question.groups and group.count
     ]
@@ -156,79 +188,96 @@ def fixed_nodes_text(question: SizeQuestion) -> str:
     return f"{' and '.join(fixed)} {'node' if count == 1 else 'nodes'}" if fixed else ""
 
 
-def savings_text(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
-    """Return what the cheapest policy and the baseline need, and the savings; "" = no answer."""
-    answered = [answer for answer in answers if answer.size is not None]
-    if not answered:
+def headline(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> str:
+    """Return what the baseline and the cheapest other policy must buy; "" = no answer yet."""
+    shown = headline_answers(answers, question)
+    needs: list[str] = []
+    for answer in shown:
+        verb = " needs" if not any("needs" in need for need in needs) else ""
+        if tail := _need_text(answer, question):
+            needs.append(f"{answer.policy}{verb} {tail}")
+        elif answer.over:
+            needs.append(f"{answer.policy} misses it")
+    if not needs:
         return ""
+    own = question.rows[question.groups[0]]
+    owned = f"You own {plural(own.count, f'{group_name(own)} node')}. " if own.count else ""
+    return f"{owned}For {target_text(question)}: {', '.join(needs)}."
+
+
+def headline_answers(answers: Sequence[PolicyAnswer], question: SizeQuestion) -> list[PolicyAnswer]:
+    """Return the answers of the baseline and of the other policy that needs to spend least."""
     base = answers[question.study.baseline]
-    best = min(answered, key=lambda one: (_price_order(one), one is not base))
-    if best is base:
-        others = " No policy needs fewer." if len(answers) > 1 else ""
-        return f"{base.policy} needs {_need_text(base, question)}.{others}"
-    if base.size is None:
-        return (
-            f"{best.policy} needs {_need_text(best, question)};"
-            f" {f'{base.policy} needs more' if base.over else f'no answer for {base.policy} yet'}."
-        )
-    few = f"{'' if base.over else 'at most '}{sum(base.size)}"
-    base_need = few if len(base.size) == 1 else _need_text(base, question)
-    first = f"{best.policy} needs {_need_text(best, question)}; {base.policy} needs {base_need}."
-    saved = (base.usd_per_h - best.usd_per_h) * HOURS_A_MONTH
-    return f"{first} That saves {money(round(saved, -2) or saved)} a month." if saved > 0 else first
-
-
-def _price_order(answer: PolicyAnswer) -> tuple[float, int]:
-    """Return price and number of nodes of an answer, to sort by."""
-    assert answer.size is not None, "asked for answers only"
-    return answer.usd_per_h, sum(answer.size)
+    others = [one for one in answers if one is not base and one.size is not None]
+    best = min(others, key=lambda one: (one.usd_per_h, sum(one.size or ())), default=None)
+    return [base] if best is None else [base, best]
 
 
 def _need_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return the needed size as text, "at most" if the search has not ended."""
-    assert answer.size is not None, "asked for answers only"
-    return f"{'' if answer.over else 'at most '}{size_text(question, answer.size)}"
+    """Return what a policy needs: "5 more (+$85,600 a month)"; "" = no answer.
+
+    Counts nodes of the first type; without an answer for it alone, names the cheapest mix.
+    """
+    reading = answer.alone if answer.alone and question.owned[0] else answer.best
+    if reading is None:
+        return ""
+    if reading.size == question.owned:
+        return "none"
+    nodes = (
+        more_text(question, reading.size)
+        if reading is answer.alone
+        else purchase_text(question, reading.size)
+    )
+    cost = extra_cost_text(question, reading.size) if question.price_per_h(reading.size) else ""
+    return f"{'' if answer.over else 'at most '}{nodes}{f' ({cost})' if cost else ''}"
+
+
+def more_text(question: SizeQuestion, size: Size) -> str:
+    """Return the nodes of the first type beyond the owned ones: "5 more", "2 fewer"."""
+    more = size[0] - question.owned[0]
+    return f"{abs(more)} {'more' if more > 0 else 'fewer'}"
+
+
+def cheaper_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
+    """Return the sentences on a mix cheaper than one type alone; "" = there is none."""
+    best, alone = answer.best, answer.alone
+    if best is None or alone is None or best.size == alone.size or not question.owned[0]:
+        return ""
+    return (
+        f"Cheaper for {answer.policy}: {purchase_text(question, best.size)},"
+        f" {extra_cost_text(question, best.size)}. Average completion is then"
+        f" {time(best.jct_mean_s)}, against {time(alone.jct_mean_s)} with"
+        f" {purchase_text(question, alone.size)}."
+    )
 
 
 def missed_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return the sentence on a policy that meets the target at no size, with its nearest miss."""
-    within = (
-        ""
-        if math.isinf(question.budget_per_h)
-        else f" within {money(question.budget_per_h)} per hour"
-    )
-    most = f"{' and '.join(map(str, question.high))}{within}"
-    near = answer.nearest
-    if near is None:
-        return f"Not met up to {most} with {answer.policy}: no size gave a result."
-    part = (
-        "" if near.completed >= 1 else f", with {100 * near.completed:.1f} % of the jobs completed"
-    )
-    title = COLUMNS[question.metric].title
-    return (
-        f"Not met up to {most}: {title} {amount(question.metric, near.value)} at"
-        f" {size_text(question, near.size)} with {answer.policy}{part}."
-    )
+    """Return the sentence on a policy that meets the target with no mix, with its nearest miss."""
+    usd = question.budget_per_month
+    within = "" if math.isinf(usd) else f" for up to {money(round(usd, -2))} a month"
+    return f"{answer.policy} misses the target{within}: {nearest_miss(answer, question)}."
 
 
 def nearest_miss(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return the nearest miss as text: "80 min at 4 V100 nodes"."""
+    """Return the nearest miss as text: "at best 80 min with 4 V100 nodes"."""
     near = answer.nearest
     if near is None:
-        return "no result at any size"
-    return f"{amount(question.metric, near.value)} at {size_text(question, near.size)}"
+        return "no purchase gave a result"
+    bought = "what you own" if near.size == question.owned else purchase_text(question, near.size)
+    part = "" if near.completed >= 1 else f", {100 * near.completed:.1f} % of jobs completed"
+    return f"at best {amount(question.metric, near.value)} with {bought}{part}"
 
 
-def one_fewer(answer: PolicyAnswer, question: SizeQuestion) -> str:
-    """Return the metric with one node fewer as text; "" = not tried."""
-    return "" if math.isnan(answer.fewer) else amount(question.metric, answer.fewer)
+def target_metric(metric: str, *, starts: bool = False) -> str:
+    """Return what a target limits, for a sentence: "95 % of waits", "average completion time"."""
+    text = _TARGET_NAMES.get(metric) or in_sentence(COLUMNS[metric].title)
+    return f"{text[:1].upper()}{text[1:]}" if starts else text
 
 
-def target_condition(metric: str) -> str:
-    """Return the condition of a target without its value: "95 % of jobs wait at most"."""
-    about = COLUMNS[metric]
-    most = "at most" if about.better == "lower" else "at least"
-    return about.target or f"{about.title} is {most}"
+def target_text(question: SizeQuestion) -> str:
+    """Return the target as text: "95 % of waits under 1 h"."""
+    limit = format_limit(question.metric, question.limit)
+    return f"{target_metric(question.metric)} {'under' if question.lower else 'over'} {limit}"
 
 
 def format_limit(metric: str, limit: float) -> str:
@@ -278,12 +327,6 @@ def round_target(question: SizeQuestion, value: float) -> tuple[float, str]:
         * step
     )
     return target, amount(question.metric, target)
-
-
-def double_range(question: SizeQuestion) -> SizeQuestion:
-    """Return the question with twice the upper ends, to be searched without a first size."""
-    high = tuple(max(2 * high, high + 1) for high in question.high)
-    return replace(question, high=high, begin=0)
 
 
 def failure_reasons(sentences: Iterable[str]) -> list[str]:

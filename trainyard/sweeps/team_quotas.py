@@ -17,7 +17,7 @@ from trainyard.results.tenants import Quota, column_of, team_names, write_quotas
 from trainyard.runs.run import run
 from trainyard.study import catalog
 from trainyard.study.scenario import Scenario
-from trainyard.study.size_search import CountSearch
+from trainyard.study.size_search import MixSearch
 
 WAIT_AT: Final = 0.95
 """Share of a team's jobs that must start within the target."""
@@ -156,7 +156,7 @@ def plan_quotas(
         if not own.any():
             continue
         part = Trace.of(trace.frame[own].reset_index(drop=True), **trace.about)
-        search = CountSearch(int(gpus[own].max()), total, check=False)
+        search = MixSearch((int(gpus[own].max()),), (total,), (1.0,), check=False)
         waits: dict[int, float] = {}
         while search.next_sizes:
             size = search.next_sizes[0]

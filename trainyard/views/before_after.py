@@ -11,7 +11,7 @@ from sim.metrics.registry import Metric
 from trainyard import formatting
 from trainyard.clusters import prices
 from trainyard.results.differences import study_changes
-from trainyard.sweeps.plan import HOURS_A_MONTH
+from trainyard.study.size_question import HOURS_A_MONTH
 from trainyard.views import ledger
 from trainyard.views.compared_runs import ComparedRuns
 from trainyard.views.ledger import Cells, LedgerCell, LedgerView

@@ -1,18 +1,20 @@
-"""Views of a sweep, and of a search for the fewest nodes."""
+"""Views of a sweep, and of a search for the cheapest purchase."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from sim.metrics.registry import COLUMNS
-from trainyard.formatting import in_sentence
+from trainyard.formatting import BY_UNIT, in_sentence
 from trainyard.study.size_question import SizeQuestion
 from trainyard.study.sweep import Sweep
-from trainyard.sweeps.axes import row_name
+from trainyard.sweeps.axes import group_name
 from trainyard.sweeps.plan import PolicyAnswer
+from trainyard.sweeps.summaries import extra_cost_text, purchase_text, target_metric
 from trainyard.views import charts
 from trainyard.views.charts.theme import Style
 from trainyard.views.figure_view import FigureView, title_with_unit
@@ -138,60 +140,84 @@ def value_text(value: object) -> str:
     )
 
 
-def capacity_curve(
-    question: SizeQuestion, readings: pd.DataFrame, style: Style, finding: str
+def purchase_chart(
+    question: SizeQuestion,
+    answers: Sequence[PolicyAnswer],
+    readings: pd.DataFrame,
+    style: Style,
+    finding: str,
 ) -> FigureView:
-    """Return the figure of the target metric by tried node count, one line per policy.
+    """Return the figure of the target metric by extra cost a month; by nodes without prices.
 
-    `readings` = table of the tried sizes, `PlanRun.readings`.
+    Parameters
+    ----------
+    question : SizeQuestion
+        The search.
+    answers, readings : sequence of PolicyAnswer, DataFrame
+        Its results so far, of `PlanRun`.
+    style : mapping
+        Of the policies that are drawn.
+    finding : str
+        The headline, which is the alternative text.
     """
-    target = _target(question)
-    figure = charts.capacity_curve(
-        readings,
+    usd = pd.Series([question.extra_per_month(mix) for mix in readings["mix"]], dtype=float)
+    has_prices = question.price_per_h(question.high) > 0
+    nodes = [float(sum(mix) - sum(question.owned)) for mix in readings["mix"]]
+    table = readings.assign(
+        x=usd if has_prices else nodes,
+        name=[
+            "what you own" if mix == question.owned else purchase_text(question, mix, short=True)
+            for mix in readings["mix"]
+        ],
+    )
+    for column, of in (("is_cheapest", "best"), ("is_alone", "alone")):
+        chosen = {
+            (answer.policy, reading.size)
+            for answer in answers
+            if (reading := getattr(answer, of)) is not None
+        }
+        table[column] = [pair in chosen for pair in zip(table["policy"], table["mix"], strict=True)]
+    table["is_alone"] &= ~table["is_cheapest"]
+    is_owned = table["mix"] == question.owned
+    table.loc[table["is_cheapest"] & is_owned, "name"] = "buy nothing"
+    table["is_best_for_money"] = best_for_money(table, lower=question.lower)
+    amount = _amount(question.metric)
+    table["text"] = [
+        charts.literal(
+            f"{policy}: {name}, {extra_cost_text(question, mix)}, {BY_UNIT[amount.unit](value)}"
+        )
+        for policy, name, mix, value in table[["policy", "name", "mix", "value"]].to_numpy(object)
+    ]
+    table["mix"] = [",".join(map(str, mix)) for mix in table["mix"]]
+    figure = charts.purchase_chart(
+        table,
         style,
-        target,
-        _drawn_range(question, readings),
-        charts.literal(f"{row_name(question.study, question.groups[0])} nodes"),
+        charts.SweepTarget(amount, question.limit, question.lower),
+        "extra cost a month" if has_prices else "extra nodes",
+        charts.literal(f"{target_metric(question.metric, starts=True)}, by what you buy"),
     )
-    return FigureView("capacity", figure, finding, lambda: _readings(question, readings))
+    note = "Line: best for the money. Dots: other purchases. Click one to compare."
+    return FigureView("purchases", figure, finding, lambda: _readings(question, readings), note)
 
 
-def _drawn_range(question: SizeQuestion, readings: pd.DataFrame) -> tuple[int, int]:
-    """Return the (least, most) nodes to draw: the whole range, or the tried part of it.
+def best_for_money(table: pd.DataFrame, *, lower: bool) -> pd.Series[bool]:
+    """Return which rows no cheaper row of their policy equals or beats.
 
-    The tried part, after a search that doubles sizes, ends at about 1.3 times the largest answer.
+    Parameters
+    ----------
+    table : DataFrame
+        `policy`, `x` (price), `value`, `completed`; rows with fewer completed jobs than another
+        of their policy never count.
+    lower : bool
+        Whether lower values are better.
     """
-    if not question.begin:
-        return question.low[0], question.high[0]
-    held = readings[readings["holds"]].groupby("policy")["size"].min()
-    last = int(readings["size"].max())
-    # Far above the answers, where the search doubled, nothing changes.
-    high = last if held.empty else min(last, math.ceil(1.3 * float(held.max())) + 1)
-    return int(readings["size"].min()), high
-
-
-def mix_map(
-    question: SizeQuestion, readings: pd.DataFrame, answer: PolicyAnswer, finding: str
-) -> FigureView:
-    """Return the figure of tried mixes of two rows of nodes under a policy, a mark each."""
-    own = readings[readings["policy"] == answer.policy]
-    first, second = (
-        charts.NodeRange(row_name(question.study, at), low, high)
-        for at, low, high in zip(question.groups, question.low, question.high, strict=True)
-    )
-    figure = charts.mix_map(
-        own,
-        _target(question),
-        (first, second),
-        None if answer.size is None else (answer.size[0], answer.size[1]),
-        charts.literal(answer.policy),
-    )
-    return FigureView(
-        f"mix/{answer.policy}",
-        figure,
-        f"{answer.policy}. {finding}",
-        lambda: _readings(question, own),
-    )
+    values = table["value"] if lower else -table["value"]
+    most = table.groupby("policy")["completed"].transform("max")
+    complete = table.assign(cost=values)[(table["completed"] >= most - 1e-9) & values.notna()]
+    ordered = complete.sort_values(["x", "cost"], kind="stable")
+    before = ordered.groupby("policy")["cost"].transform(lambda cost: cost.cummin().shift())
+    is_better = before.isna() | (ordered["cost"] < before)
+    return pd.Series(table.index.isin(ordered.index[is_better]), table.index)
 
 
 def _amount(metric: str, *, change: bool = False) -> charts.Amount:
@@ -200,18 +226,11 @@ def _amount(metric: str, *, change: bool = False) -> charts.Amount:
     return charts.Amount(about.title, about.unit, change)
 
 
-def _target(question: SizeQuestion) -> charts.SweepTarget:
-    """Return the target of a search."""
-    return charts.SweepTarget(_amount(question.metric), question.limit, question.lower)
-
-
 def _readings(question: SizeQuestion, readings: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of tried sizes with readable column names."""
-    names = [f"{row_name(question.study, at)} nodes" for at in question.groups]
+    """Return the table of tried mixes with readable column names."""
     columns = {
         "policy": "Policy",
-        "size": names[0],
-        "second": names[-1],
+        "mix": " + ".join(f"{group_name(question.rows[at])} nodes" for at in question.groups),
         "usd_per_h": "USD per hour",
         "value": title_with_unit(COLUMNS[question.metric]),
         "low": "Lowest",
@@ -219,6 +238,7 @@ def _readings(question: SizeQuestion, readings: pd.DataFrame) -> pd.DataFrame:
         "completed": "Jobs completed (share)",
         "holds": "Meets the target",
         "failed": "Why there is no figure",
+        "jct_mean_s": f"{title_with_unit(COLUMNS['jct_mean_s'])}",
     }
-    unused = ["second"] if len(names) == 1 else []
-    return readings.drop(columns=unused, errors="ignore").rename(columns=columns)
+    texts = [" + ".join(map(str, mix)) for mix in readings["mix"]]
+    return readings.assign(mix=texts)[list(columns)].rename(columns=columns)

@@ -36,7 +36,7 @@ def apply_suggestion(suggestion: Suggestion) -> None:
         session.replace(changed)
     if suggestion.name == "enough_gpus":
         st.session_state[state.SIZE_CLUSTER] = True
-        _open_plan_tab(url_params.CAPACITY)
+        _open_plan_tab(url_params.BUY)
     if suggestion == suggestions.CHECK_PAST:
         _open_plan_tab(url_params.PAST)
     if suggestion == suggestions.NAME_SPEEDS:

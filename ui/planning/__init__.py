@@ -1,1 +1,1 @@
-"""The Plan page: capacity, sweeps, quotas, mid-run switch, backtest."""
+"""The Plan page: purchases, sweeps, quotas, mid-run switch, backtest."""

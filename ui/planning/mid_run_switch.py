@@ -1,4 +1,4 @@
-"""The tab "Mid-run change" of Plan: a change at one instant, and its effect."""
+"""The tab "Switch policy mid-run" of Plan: a change at one instant, and its effect."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _SLIDER_STEPS: Final = 1000
 
 
 def draw() -> None:
-    """Draw the tab "Mid-run change": the form, the run and its results."""
+    """Draw the tab "Switch policy mid-run": the form, the run and its results."""
     st.write(_ABOUT)
     session = state.session()
     try:
@@ -101,7 +101,7 @@ def draw_link(at_s: float) -> None:
     policy = explore_params.get(explore_params.POLICY)
     st.page_link(
         "pages/plan.py",
-        label="Mid-run change here",
+        label="Switch policy here",
         icon=":material/alt_route:",
         query_params=parameters | ({explore_params.POLICY: policy} if policy else {}),
     )

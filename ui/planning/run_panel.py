@@ -56,7 +56,7 @@ class Panel:
     verb : str
         Label of its button.
     max_runs, takes : int, str
-        Maximum number of runs, and that as text.
+        Expected number of runs, and that as text.
     is_exact : bool
         Whether it always takes `max_runs`.
     draw : callable
@@ -198,7 +198,8 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
     )
     if st.session_state.get(_CONFIRM) == recipe_id:
         st.warning(
-            f"{panel.takes}, {summaries.executor_text(server.executor_name())}: about"
+            f"{panel.takes[:1].upper()}{panel.takes[1:]},"
+            f" {summaries.executor_text(server.executor_name())}: about"
             f" {summaries.remaining_time(seconds)} in total. Cancelling keeps finished runs.",
             icon=":material/timer:",
         )
@@ -216,7 +217,12 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
             else panel.verb
         )
         place_text = summaries.executor_text(server.executor_name())
-        takes = f"{panel.takes}, about {summaries.remaining_time(seconds)} in total"
+        length = summaries.remaining_time(seconds)
+        takes = (
+            f"{panel.takes}, about {length} in total"
+            if panel.is_exact
+            else (f"{panel.takes}, {length}")
+        )
         if panel.is_exact and 0 < run.done < panel.max_runs:
             takes = f"{panel.max_runs - run.done:,} left of {takes}"
         with panel.button_place or st.container():
@@ -228,7 +234,8 @@ def _draw_start(panel: Panel, recipe_id: str, run: Run) -> None:
                 help=words.plain(f"{takes}, {place_text}."),
             )
         if run.state == "waiting":
-            st.caption(words.plain(f"{takes[:1].upper()}{takes[1:]}, {place_text}."))
+            where = f", {place_text}" if panel.is_exact else ""
+            st.caption(words.plain(f"{takes[:1].upper()}{takes[1:]}{where}."))
         if clicked and seconds > LONG_S:
             st.session_state[_CONFIRM] = recipe_id
             st.rerun()
@@ -287,14 +294,14 @@ def _draw_progress(panel: Panel, recipe_id: str, run: Run) -> None:
     if place:
         text = progress.describe_queue_place(place, run.starts_in_s)
     else:
-        at_most = "" if panel.is_exact else "at most "
+        left_s = elapsed_s * (panel.max_runs - run.done) / max(run.done, 1)
         left_note = (
-            f", {at_most or 'about '}"
-            f"{summaries.remaining_time(elapsed_s * (panel.max_runs - run.done) / run.done)} left"
-            if run.done and elapsed_s > _TELLING_S
+            f", about {summaries.remaining_time(left_s)} left"
+            if left_s > 0 and run.done and elapsed_s > _TELLING_S
             else ""
         )
-        text = f"{words.plural(run.done, 'run')} done of {at_most}{panel.max_runs:,}{left_note}"
+        total = f"{'' if panel.is_exact else 'about '}{max(panel.max_runs, run.done):,}"
+        text = f"{words.plural(run.done, 'run')} done of {total}{left_note}"
     st.progress(min(run.done / max(panel.max_runs, 1), 1.0), text=text)
     # A callback runs before any rerun, so the click cannot get lost.
     st.button(

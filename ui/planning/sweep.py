@@ -24,10 +24,10 @@ from trainyard.sweeps.sweep_run import SweepRun
 from trainyard.views import charts, sweeps
 from trainyard.views.sweeps import SweepFindings
 from ui import figure, state, words
-from ui.planning import capacity as plan
+from ui.planning import buy as plan
 from ui.planning import run_panel as plan_live
 from ui.planning import sweep_form
-from ui.planning.capacity_results import policy_style
+from ui.planning.buy_results import policy_style
 from ui.planning.run_panel import Run
 
 _FILE: Final = "sweep.json"

@@ -10,7 +10,7 @@ import pytest
 from sim.contract import Spec
 from sim.errors import ParameterError
 from tests.trainyard.results.situations import amounts
-from tests.trainyard.sweeps.situations import SITUATIONS, answer, on_one_type, question
+from tests.trainyard.sweeps.situations import SITUATIONS, question
 from trainyard.runs.estimate import Costs, estimate
 from trainyard.store import Store
 from trainyard.study.scenario import TraceSpec
@@ -107,21 +107,28 @@ def test_another_policy_is_one_that_is_not_there_and_can_run(study: Study, store
 @pytest.mark.parametrize(
     ("situation", "figures"),
     [
-        # (246 - 158) x 730 h.
-        ("saves nodes", ["9", "14", "64,200"]),
-        ("saves nothing", ["9"]),
-        ("only one policy meets it", ["9"]),
-        ("search still goes on", ["9", "14", "64,200"]),
-        ("one policy has no answer yet", ["9"]),
-        ("no policy meets it", []),
-        ("other nodes stay", ["2"]),
+        # 5 x 8 GPUs x 2.93 USD x 730 h, in hundreds.
+        ("more and none", ["4", "95 %", "1 h", "5", "85,600"]),
+        # 8 x 2.93 x 730.
+        ("both more", ["4", "95 %", "1 h", "5", "85,600", "1", "17,100"]),
+        # 8 x 2.93 x 730 + 3 x 8 x 0.35 x 730.
+        ("only a mix", ["4", "95 %", "1 h", "1", "3", "23,200"]),
+        ("none is needed", ["4", "95 %", "1 h"]),
+        ("fewer would do", ["4", "95 %", "1 h", "5", "85,600", "2", "34,200"]),
+        ("only one policy meets it", ["4", "95 %", "1 h"]),
+        ("search still goes on", ["4", "95 %", "1 h", "5", "85,600"]),
+        ("one policy has no answer yet", ["4", "95 %", "1 h"]),
+        ("no policy has an answer yet", []),
+        ("no policy meets it", ["4", "95 %", "1 h"]),
+        # 12 x 8 x 0.35 x 730.
+        ("a mix is cheaper", ["12", "24,500", "4.1 h", "2.5 h", "5"]),
+        ("no mix is cheaper", []),
+        ("other nodes stay", ["4"]),
         ("all nodes vary", []),
-        ("one type of node", []),
-        ("not met", ["20", "95 %", "80 min", "4"]),
-        ("not met within a budget", ["20", "1,000", "95 %", "80 min", "4"]),
-        ("not met, half of the jobs completed", ["20", "95 %", "80 min", "4", "50.0 %"]),
-        ("not met, no figure", ["20"]),
-        ("nearest miss", ["80 min", "4"]),
+        ("not met", ["120,000", "80 min", "3"]),
+        ("not met at any price", ["80 min", "3"]),
+        ("not met, half of the jobs completed", ["80 min", "50.0 %"]),
+        ("not met, no figure", ["120,000"]),
         ("some runs failed", ["2", "1"]),
         ("runs failed for five reasons", ["1", "1", "1", "2"]),
     ],
@@ -132,8 +139,34 @@ def test_figures_of_a_search(situation: str, figures: list[str]) -> None:
     assert bool(said) == bool(figures)
 
 
+def test_headlines_in_full() -> None:
+    assert SITUATIONS["more and none"]() == (
+        "You own 4 A100 nodes. For 95 % of waits under 1 h: FIFO needs 5 more (+$85,600 a month),"
+        " SRTF none."
+    )
+    assert SITUATIONS["a mix is cheaper"]() == (
+        "Cheaper for FIFO: 12 T4 nodes, +$24,500 a month. Average completion is then 4.1 h,"
+        " against 2.5 h with 5 A100 nodes."
+    )
+    assert SITUATIONS["only one policy meets it"]() == (
+        "You own 4 A100 nodes. For 95 % of waits under 1 h: FIFO misses it, SRTF needs none."
+    )
+    assert SITUATIONS["not met"]() == (
+        "FIFO misses the target for up to $120,000 a month: at best 80 min with 3 A100 nodes."
+    )
+    assert SITUATIONS["fewer would do"]().endswith("SRTF 2 fewer (−$34,200 a month).")
+
+
+def test_purchases_and_changes_as_text() -> None:
+    texts = [summaries.purchase_text(question(), size) for size in ((4, 0), (5, 0), (2, 3))]
+    assert texts == ["nothing", "1 A100 node", "−2 A100 + 3 T4 nodes"]
+    assert summaries.purchase_text(question(), (5, 2), short=True) == "1 A100 + 2 T4"
+    assert summaries.extra_cost_text(question(), (4, 0)) == "$0 a month"
+    assert summaries.change_text("queue_p95_s", 33_840.0, 1620.0) == "9.4 h → 0.45 h"
+    assert summaries.change_text("utilisation", 0.5, 0.25) == "50.0 % → 25.0 %"
+
+
 def test_a_target_that_is_met_is_at_most_a_tenth_more() -> None:
-    assert summaries.size_text(on_one_type(), (1,)) == "1 node"
     assert summaries.round_target(question(), 4801.0) == (4860.0, "81 min")
     for value in (0.0, 1.0, 59.9, 61.0, 3599.0, 7201.0, 123_456.0):
         limit, _ = summaries.round_target(question(), value)
@@ -142,14 +175,11 @@ def test_a_target_that_is_met_is_at_most_a_tenth_more() -> None:
     assert (round(share, 6), text) == (0.87, "87.0 %")
 
 
-def test_one_node_fewer_is_a_value_with_its_unit() -> None:
-    assert summaries.one_fewer(answer("FIFO", 9, fewer=5400.0), question()) == "1.5 h"
-    assert not summaries.one_fewer(answer("FIFO", 9), question())
-
-
 def test_targets_are_typed_as_they_are_written() -> None:
-    assert summaries.target_condition("queue_p95_s") == "95 % of jobs wait at most"
-    assert summaries.target_condition("utilisation") == "GPUs busy is at least"
+    assert summaries.target_metric("queue_p95_s") == "95 % of waits"
+    assert summaries.target_metric("jct_mean_s", starts=True) == "Average completion time"
+    busy = replace(question(), metric="utilisation", limit=0.9)
+    assert summaries.target_text(busy) == "GPUs busy over 90 %"
     for metric, limit, text in (
         ("queue_p95_s", 3600.0, "1 h"),
         ("queue_p95_s", 5400.0, "1.5 h"),
@@ -166,13 +196,6 @@ def test_targets_are_typed_as_they_are_written() -> None:
     for wrong in ("", "soon", "1 fortnight", "-1 h", "nan", "1 h 2"):
         with pytest.raises(ParameterError, match="45 s, 30 min, 1 h or 2 days"):
             summaries.parse_limit("queue_p95_s", wrong)
-
-
-def test_twice_the_range_and_two_rows() -> None:
-    assert summaries.double_range(question()).high == (40,)
-    two = replace(question(), groups=(0, 1), low=(1, 0), high=(4, 2))
-    assert summaries.size_text(two, (3, 1)) == "3 V100 and 1 A100 nodes"
-    assert summaries.size_text(question(), (1,)) == "1 V100 node"
 
 
 def test_places_and_times(store: Store) -> None:

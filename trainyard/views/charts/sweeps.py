@@ -1,8 +1,9 @@
-"""Charts of sweeps and of searches for the fewest nodes: lines, maps and tried sizes."""
+"""Charts of sweeps and purchases: lines, maps, and the metric by extra cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from trainyard.views.charts.axes import duration_text, duration_unit
+from trainyard.views.charts.lines import NAMES_PX, Look, short_names
 from trainyard.views.charts.theme import (
     DIVERGING,
     LINE_PX,
@@ -47,17 +49,19 @@ _MAX_TICKS: Final = 12
 
 _MAX_LABELED: Final = 60
 """Number of cells above which values do not fit."""
-_HEADROOM: Final = 5.0
-"""End of the axis as a multiple of the target, so that the target stays visible."""
-_ROOM: Final = 1.2
-_FIRST: Final = "fewest nodes that hold"
-_ABOVE: Final = "above the chart"
-_MAX_COUNTS: Final = 24
-_LINE: Final = {"color": NEUTRAL, "width": 2, "dash": "dash"}
-_CHEAPEST: Final = "cheapest that holds"
 _HEIGHT_PX: Final = 380
-_CURVE_PX: Final = 248
-"""Height of the data of a capacity curve; 340 with title and axis."""
+_CURVE_PX: Final = 268
+"""Height of the data of a purchase chart; 360 with title and axis."""
+_WIDE_PX: Final = 760
+"""Width of the data to place names in."""
+_TICKS_S: Final = (
+    *(0.0, 60.0, 300.0, 900.0, 3600.0, 7200.0, 14_400.0, 21_600.0, 36_000.0, 57_600.0),
+    *(days * 86_400.0 for days in (1, 2, 4, 7, 14, 30, 60, 120, 365)),
+)
+_TICK_UNITS: Final = ((86_400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_APART: Final = 0.07
+"""Distance of two ticks as a share of the axis."""
+_OPEN: Final = {"line": {"width": 2.5}}
 
 
 class Amount(NamedTuple):
@@ -369,227 +373,225 @@ class SweepTarget(NamedTuple):
     lower: bool = True
 
 
-def capacity_curve(
-    table: pd.DataFrame, style: Style, target: SweepTarget, sizes: tuple[int, int], nodes: str
+def purchase_chart(
+    table: pd.DataFrame, style: Style, target: SweepTarget, x_title: str, title: str = ""
 ) -> go.Figure:
-    """Draw a metric against the number of nodes, one line per policy, with the target.
+    """Draw the target metric against the extra cost of each tried purchase.
 
-    Rings mark the smallest size of each policy that meets it.
+    A step line is the best for the money of a policy, dots are other purchases, a ring is the
+    cheapest that meets the target, a diamond that of one node type.
 
     Parameters
     ----------
     table : DataFrame
-        `policy`, `size`, `value`, `low`, `high` (least and greatest of the repeats), `holds`; one
-        row per policy and size that was tried.
+        `policy`, `x` (extra cost), `value`, `mix` (key of a purchase), `text` (its hover text),
+        `name`, `is_best_for_money`, `is_cheapest`, `is_alone`.
     style : mapping
         From `policy_style`.
     target : SweepTarget
         What must be reached.
-    sizes : (int, int)
-        The range that is drawn, both ends included.
-    nodes : str
-        What the sizes count, e.g. "A100 nodes".
+    x_title : str
+        What x is; dollars if it contains "cost".
+    title : str
+        The question.
     """
-    ordered = table.sort_values(["policy", "size"]).assign(x=lambda one: one["size"])
-    top = _top(ordered, target)
-    size, unit = unit_of(target.amount.unit, max(top, abs(target.limit)))
-    names = [name for name in style if (ordered["policy"] == name).any()]
+    drawn = table[np.isfinite(table["value"])]
+    ticks, y_of = _purchase_scale(drawn["value"].max() if len(drawn) else 0.0, target)
+    drawn = drawn.assign(y=y_of(drawn["value"].to_numpy(np.float64)))
+    left, right = min(drawn["x"].min(), 0.0), max(drawn["x"].max(), 1.0)
+    room = 0.03 * (right - left)
+    names = [name for name in style if (drawn["policy"] == name).any()]
     traces = [
         trace
         for name in names
-        for trace in policy_lines(
-            ordered[ordered["policy"] == name], name, style[name], (size, target.amount)
-        )
+        for trace in _purchase_traces(drawn[drawn["policy"] == name], style[name][0], right + room)
     ]
-    more = [
-        _smallest_marks(ordered, style, size),
-        _off_axis_marks(ordered, style, (top, size), target.amount),
-    ]
-    traces += [trace for trace in more if trace is not None]
-    y = {
-        "title": {"text": f"{target.amount.title}{f', {unit}' if unit else ''}"},
-        "range": [0, 1.06 * top / size or 1.0],
+    top = ticks[-1][0] * 1.04
+    look = Look({name: style[name][0] for name in names})
+    ends = {
+        name: _CURVE_PX * (1 - drawn.loc[best & (drawn["policy"] == name), "y"].iloc[-1] / top)
+        for best in [drawn["is_best_for_money"]]
+        for name in names
+        if (best & (drawn["policy"] == name)).any()
     }
-    x = {"title": {"text": nodes}, **_counts(*sizes)}
-    drawn = figure(
+    annotations, shapes = look.names(ends, (0.0, _CURVE_PX), _CURVE_PX)
+    limit = float(y_of(np.array([target.limit]))[0])
+    prefix = {"tickprefix": "$", "tickformat": "~s"} if "cost" in x_title else {"tickformat": "d"}
+    drawn_figure = figure(
         traces,
-        f"{target.amount.title} by number of {nodes}",
+        title,
         _CURVE_PX,
         hovermode="closest",
-        xaxis=x,
-        yaxis=y,
+        clickmode="event+select",
+        dragmode=False,
+        margin={"l": 64, "r": NAMES_PX, "t": 40, "b": 52},
+        xaxis={"title": {"text": x_title}, "range": [left - room, right + room], **prefix},
+        yaxis={
+            "tickvals": [y for y, _ in ticks],
+            "ticktext": [text for _, text in ticks],
+            "range": [-0.04 * top, top],
+        },
+        shapes=shapes,
+        annotations=[
+            *annotations,
+            *_purchase_names(drawn, style, (left - room, right + room), (-0.04 * top, top, limit)),
+        ],
     )
-    text = f"target {value_text(target.amount, target.limit)}"
-    return drawn.add_hline(
-        y=target.limit / size,
-        line=_LINE,
-        layer="below",
-        annotation={"text": text, "font": {"size": TEXT_PX, "color": NEUTRAL}},
+    text = f"target: {value_text(target.amount, target.limit)}"
+    return drawn_figure.add_hline(
+        y=limit,
+        line={"color": TEXT, "width": 1, "dash": "dash"},
+        annotation={"text": text, "font": {"size": 13, "color": TEXT}},
         annotation_position="top right",
     )
 
 
-class NodeRange(NamedTuple):
-    """Name and range of a row of nodes that varies."""
-
-    name: str
-    low: int
-    high: int
-
-
-def mix_map(
-    table: pd.DataFrame,
-    target: SweepTarget,
-    rows: tuple[NodeRange, NodeRange],
-    chosen: tuple[int, int] | None,
-    title: str = "",
-) -> go.Figure:
-    """Draw a mark per tried mix of two rows of nodes: a dot if it meets the target, or a cross.
-
-    Parameters
-    ----------
-    table : DataFrame
-        `size` and `second` (nodes of both rows), `value`, `holds`, `usd_per_h`; mixes that are not
-        there were not tried and stay empty.
-    target : SweepTarget
-        What must be reached.
-    rows : (NodeRange, NodeRange)
-        What varies along x and along y.
-    chosen : (int, int) or None
-        The cheapest mix that holds.
-    title : str
-        The finding or the question.
-    """
-    traces = [_mixes(table[table["holds"] == holds], target, holds) for holds in (True, False)]
-    if chosen is not None:
-        ring = {"symbol": "circle-open", "size": 24, "color": "#D55E00", "line": {"width": 3}}
-        traces.append(
-            legend_entry(_CHEAPEST, "markers", marker=ring) | {"x": [chosen[0]], "y": [chosen[1]]}
-        )
-    legend = [str(trace["name"]) for trace in traces]
-    x, y = (
-        {"title": {"text": literal(f"{row.name} nodes")}, **_counts(row.low, row.high)}
-        for row in rows
-    )
-    return figure(
-        traces,
-        title,
-        320,
-        legend_px=narrow_legend_px(legend),
-        hovermode="closest",
-        xaxis=x,
-        yaxis=y,
+def _purchase_scale(
+    highest: float, target: SweepTarget
+) -> tuple[list[tuple[float, str]], Callable[[Floats], Floats]]:
+    """Return (height, text) of the ticks up to a value, and the scale: square root for times."""
+    highest = max(highest, target.limit) or 1.0
+    if target.amount.unit != "s":
+        values = np.linspace(0.0, highest, 5)
+        return [(one, value_text(target.amount, one)) for one in values.tolist()], lambda y: y
+    top = next((tick for tick in _TICKS_S if tick >= highest), highest) ** 0.5
+    heights = [top, 0.0]
+    for tick in reversed(_TICKS_S):
+        height = tick**0.5
+        if all(abs(height - other) >= _APART * top for other in heights) and height < top:
+            heights.append(height)
+    return [(height, _tick_text(height**2)) for height in sorted(heights)], lambda y: np.sqrt(
+        np.maximum(y, 0.0)
     )
 
 
-def _counts(low: int, high: int) -> Trace:
-    """Return the axis of a number of nodes from `low` to `high`, with whole numbers only."""
-    axis: Trace = {"range": [low - 0.5, high + 0.5], "tickformat": "d"}
-    return axis | ({"dtick": 1} if high - low < _MAX_COUNTS else {})
+def _tick_text(seconds: float) -> str:
+    """Return a time at an axis without decimals: "15 min", "10 h", "2 days"."""
+    size, unit = next((one for one in _TICK_UNITS if seconds >= one[0]), (1.0, ""))
+    return f"{round(seconds) / size:.3g} {unit}".strip()
 
 
-def _top(table: pd.DataFrame, target: SweepTarget) -> float:
-    """Return where the y axis ends, in the metric's unit; the target is always inside.
-
-    If lower is better, values far above the target are cut off, but not the best of a policy.
-    """
-    highest = (
-        float(np.nanmax(table[["value", "high"]].to_numpy(np.float64), initial=0.0))
-        if table["value"].notna().any()
-        else 0.0
-    )
-    if not target.lower or target.limit <= 0:
-        return max(highest, target.limit, 0.0)
-    # The value of each policy closest to the target must be visible too.
-    nearest = (
-        float(np.nanmax(table.groupby("policy")["value"].min().to_numpy(np.float64), initial=0.0))
-        if table["value"].notna().any()
-        else 0.0
-    )
-    return max(min(highest, max(_HEADROOM * target.limit, _ROOM * nearest)), _ROOM * target.limit)
-
-
-def _smallest_marks(table: pd.DataFrame, style: Style, size: float) -> Trace | None:
-    """Return numbered rings at the smallest size of each policy that holds; None if none."""
-    held = table[table["holds"]].sort_values("size").drop_duplicates("policy")
-    held = held[held["policy"].isin(list(style))]
-    if held.empty:
-        return None
-    colours = [style[policy][0] for policy in held["policy"]]
-    # Equal numbers would overlap.
-    named = held.index.isin(held.sort_values("value").drop_duplicates("size", keep="last").index)
-    return {
+def _purchase_traces(table: pd.DataFrame, colour: str, right: float) -> list[Trace]:
+    """Return the step line, dots, ring and diamond of one policy."""
+    best = table[table["is_best_for_money"]].sort_values("x")
+    if best.empty:
+        return []
+    line: Trace = {
         "type": "scatter",
-        "mode": "markers+text",
-        "name": _FIRST,
-        "showlegend": False,
+        "mode": "lines",
+        "x": [*best["x"], right],
+        "y": [*best["y"], best["y"].iloc[-1]],
+        "line": {"color": colour, "width": LINE_PX, "shape": "hv"},
         "hoverinfo": "skip",
-        "marker": {
-            "symbol": "circle-open",
-            "size": 16,
-            "color": colours,
-            "line": {"width": 3},
-        },
-        "text": (held["size"].astype(str) + "\u2002").where(named, "").tolist(),
-        "textposition": "middle left",
-        "textfont": {"size": TEXT_PX, "color": colours},
-        "cliponaxis": False,
-        "x": held["size"].to_numpy(),
-        "y": held["value"].to_numpy(np.float64) / size,
     }
-
-
-def _off_axis_marks(
-    table: pd.DataFrame, style: Style, ends: tuple[float, float], amount: Amount
-) -> Trace | None:
-    """Return triangles at the top of the axis for values above it; None without any."""
-    top, size = ends
-    over = table[(table["value"] > 1.06 * top) & table["policy"].isin(list(style))]
-    if over.empty:
-        return None
-    hovers = [
-        f"{literal(str(policy))}, {nodes}: {value_text(amount, value)}"
-        for policy, nodes, value in over[["policy", "size", "value"]].to_numpy()
+    looks: list[tuple[pd.DataFrame, Trace]] = [
+        (table[~table["is_best_for_money"]], {"size": 6, "color": with_opacity(colour, 0.4)}),
+        (best, {"size": 9, "color": colour}),
+        *(
+            (table[table[column]], {"symbol": symbol, "size": size, "color": colour} | _OPEN)
+            for column, symbol, size in (
+                ("is_alone", "diamond-open", 14),
+                ("is_cheapest", "circle-open", 17),
+            )
+        ),
     ]
-    marker = {
-        "symbol": "triangle-up",
-        "size": 10,
-        "color": [style[policy][0] for policy in over["policy"]],
-    }
-    hover = {
-        "hoverinfo": None,
-        "customdata": hovers,
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
-    return legend_entry(_ABOVE, "markers", marker=marker) | {
-        "x": over["size"].to_numpy(),
-        "y": np.full(len(over), 1.02 * top / size),
-        **hover,
-    }
-
-
-def _mixes(table: pd.DataFrame, target: SweepTarget, holds: bool) -> Trace:
-    """Return the marks of the mixes that meet the target, or with `holds` False miss it."""
-    words = "meets the target" if holds else "does not"
-    hovers = [
-        f"{value_text(target.amount, value)}, ${usd:,.2f} per hour"
-        for value, usd in table[["value", "usd_per_h"]].to_numpy(np.float64)
+    marks: list[Trace] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": rows["x"].to_numpy(),
+            "y": rows["y"].to_numpy(),
+            "customdata": rows[["mix", "text"]].to_numpy(object),
+            "hovertemplate": "%{customdata[1]}<extra></extra>",
+            "marker": marker,
+            "cliponaxis": False,
+        }
+        for rows, marker in looks
+        if len(rows)
     ]
-    marker = {
-        "symbol": "circle" if holds else "x",
-        "size": 13,
-        "color": "#0072B2" if holds else NEUTRAL,
-    }
-    hover = {
-        "hoverinfo": None,
-        "customdata": hovers,
-        "hovertemplate": f"%{{x}} and %{{y}}: {words}, %{{customdata}}<extra></extra>",
-    }
-    return legend_entry(words, "markers", marker=marker) | {
-        "x": table["size"].to_numpy(),
-        "y": table["second"].to_numpy(),
-        **hover,
-    }
+    return [line, *marks]
+
+
+def _purchase_names(
+    table: pd.DataFrame,
+    style: Style,
+    x_ends: tuple[float, float],
+    y_ends: tuple[float, float, float],
+) -> list[Trace]:
+    """Return annotations with names of purchases: all rings; diamonds and others where free.
+
+    `y_ends` = least and greatest height of the axis, and height of the target.
+    """
+    low, high, limit = y_ends
+    scale = _CURVE_PX / (high - low)
+    rank = np.select(
+        [table["is_cheapest"], table["is_alone"], table["is_best_for_money"]], [0, 1, 2], 3
+    )
+    spots = table.assign(
+        px=_WIDE_PX * (table["x"] - x_ends[0]) / (x_ends[1] - x_ends[0]),
+        py=(table["y"] - low) * scale,
+        rank=rank,
+    ).sort_values("rank", kind="stable")[rank[np.argsort(rank, kind="stable")] < 3]
+    ends = [
+        (-np.inf, -np.inf, 0.0, np.inf),
+        (-np.inf, -np.inf, np.inf, -2.0),
+        (-np.inf, _CURVE_PX + 14, np.inf, np.inf),
+    ]
+    target_px = (limit - low) * scale
+    # What a name must not cross: the ends of the figure least of all.
+    boxes: list[Box] = [
+        *4 * ends,
+        (-np.inf, target_px, np.inf, target_px),
+        *((x - 9, y - 9, x + 9, y + 9) for x, y in spots[["px", "py"]].to_numpy()),
+    ]
+    for _, rows in spots[spots["is_best_for_money"]].sort_values("x").groupby("policy"):
+        for (x0, y0), (x1, y1) in pairwise(rows[["px", "py"]].to_numpy()):
+            boxes += [(x0, y0, x1, y0), (x1, min(y0, y1), x1, max(y0, y1))]
+    names, shorts = [], short_names(list(style))
+    for spot in spots.to_dict("records"):
+        is_ring = spot["rank"] == 0
+        owner = f"{shorts[spot['policy']]}: " if spot["rank"] < 2 else ""
+        text = literal(f"{owner}{spot['name']}")
+        places = {
+            (lift, side): _name_box(spot["px"], spot["py"] + lift, side, len(text))
+            for lift in ((12, -14, 30, -32) if is_ring else (12, -14))
+            for side in (1, -1)
+        }
+        crossed = {at: sum(_overlaps(box, one) for one in boxes) for at, box in places.items()}
+        lift, side = best = min(crossed, key=crossed.__getitem__)
+        if crossed[best] and not is_ring:
+            continue
+        boxes.append(places[best])
+        names.append(
+            {
+                "text": f"<b>{text}</b>" if is_ring else text,
+                "x": spot["x"],
+                "y": spot["y"],
+                "showarrow": False,
+                "xanchor": "left" if side > 0 else "right",
+                "xshift": 12 * side,
+                "yshift": lift,
+                "font": {"size": 13, "color": style[spot["policy"]][0]},
+                # style.css hides the others on a phone, where they have no room.
+                "opacity": 1.0 if is_ring and side > 0 else 0.99,
+            }
+        )
+    return names
+
+
+Box = tuple[float, float, float, float]
+"""(left, low, right, high) in pixels."""
+
+
+def _name_box(x_px: float, y_px: float, side: int, characters: int) -> Box:
+    """Return the place of a name near a point; `side` 1 = right, -1 = left."""
+    near, far = x_px + 12 * side, x_px + side * (12 + 7.5 * characters)
+    return min(near, far), y_px - 9, max(near, far), y_px + 9
+
+
+def _overlaps(one: Box, other: Box) -> bool:
+    """Return True if two boxes overlap."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def lesson_curve(

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from trainyard.views import charts
+from trainyard.views import sweeps as views
 from trainyard.views.charts import sweeps
 from trainyard.views.charts.sweeps import unit_of, value_text
 
@@ -18,19 +19,18 @@ STYLE = {"A": ("#123456", "solid"), "B<b>": ("#654321", "dash")}
 DELAY = charts.Amount("Delay", "s")
 
 
-def readings() -> pd.DataFrame:
+def purchases() -> pd.DataFrame:
+    """Return four purchases of A and one of B; the second of A is the cheapest below 1 h."""
     rows = [
-        ("A", 2, 100_000.0),
-        ("A", 3, 7200.0),
-        ("A", 4, 1800.0),
-        ("B<b>", 2, 3600.0),
-        ("B<b>", 4, 0.0),
-        ("B<b>", 6, np.nan),
+        ("A", 0.0, 36_000.0, "0,0", "what you own", True, False, False),
+        ("A", 20_000.0, 3600.0, "0,9", "9 T4", True, True, False),
+        ("A", 30_000.0, 14_400.0, "1,0", "1 A100", False, False, False),
+        ("A", 90_000.0, 3600.0, "5,0", "5 A100", False, False, True),
+        ("B<b>", 0.0, 0.0, "0,0", "buy nothing", True, True, False),
     ]
-    table = pd.DataFrame(rows, columns=["policy", "size", "value"])
-    return table.assign(
-        low=table["value"] - 60.0, high=table["value"] + 60.0, holds=table["value"] <= 3600.0
-    )
+    columns = ["policy", "x", "value", "mix", "name"]
+    flags = ["is_best_for_money", "is_cheapest", "is_alone"]
+    return pd.DataFrame(rows, columns=[*columns, *flags]).assign(text=lambda one: one["name"])
 
 
 def named(figure: Any, name: str) -> Any:
@@ -39,57 +39,52 @@ def named(figure: Any, name: str) -> Any:
     return found
 
 
-def test_the_fewest_nodes_that_hold_are_ringed_and_what_is_out_of_sight_is_marked() -> None:
-    figure = charts.capacity_curve(
-        readings(), STYLE, charts.SweepTarget(DELAY, 3600.0), (2, 7), "A100 nodes"
+def drawn_purchases(limit_s: float = 3600.0) -> Any:
+    target = charts.SweepTarget(DELAY, limit_s)
+    return charts.purchase_chart(purchases(), STYLE, target, "extra cost a month", "Waits")
+
+
+def test_purchases_are_a_step_line_dots_a_ring_and_a_diamond() -> None:
+    figure = drawn_purchases()
+    line, dots, best, diamond, ring = figure.data[:5]
+    assert (line.line.shape, list(line.x)[:2]) == ("hv", [0.0, 20_000.0])
+    assert list(line.y) == pytest.approx([36_000**0.5, 60.0, 60.0])
+    assert list(dots.x) == [30_000.0, 90_000.0]
+    assert list(best.x) == [0.0, 20_000.0]
+    assert (diamond.marker.symbol, list(diamond.x)) == ("diamond-open", [90_000.0])
+    assert (ring.marker.symbol, list(ring.x)) == ("circle-open", [20_000.0])
+    assert [mix for mix, _ in ring.customdata] == ["0,9"]
+    (target,) = [shape for shape in figure.layout.shapes if shape.line.dash == "dash"]
+    assert target.y0 == pytest.approx(60.0)
+
+
+def test_the_axis_of_waits_is_a_square_root_with_round_times() -> None:
+    axis = drawn_purchases().layout.yaxis
+    assert list(axis.ticktext) == ["0", "15 min", "1 h", "2 h", "4 h", "6 h", "10 h"]
+    assert list(axis.tickvals) == pytest.approx(
+        [0, 30, 60, 7200**0.5, 120, 21_600**0.5, 36_000**0.5]
     )
-    assert figure.layout.yaxis.title.text == "Delay, hours"
-    assert figure.layout.yaxis.range == pytest.approx((0, 5 * 1.06))
-    ring = named(figure, "fewest nodes that hold")
-    assert (list(ring.x), list(ring.y)) == ([2, 4], [1.0, 0.5])
-    assert list(ring.text) == ["2\u2002", "4\u2002"]
-    above = named(figure, "above the chart")
-    assert list(above.x) == [2]
-    assert list(above.customdata) == ["A, 2: 27.8 h"]
-    line = named(figure, "A")
-    assert list(line.y) == pytest.approx([100_000 / 3600, 2.0, 0.5])
-    assert named(figure, "B&lt;b&gt;").line.to_plotly_json() == {
-        "color": "#654321",
-        "dash": "dash",
-        "width": 2,
-    }
-    (target,) = figure.layout.shapes
-    assert (target.y0, target.y1) == (1.0, 1.0)
-    assert [note.text for note in figure.layout.annotations] == ["target 1 h"]
+    share = charts.SweepTarget(charts.Amount("Busy", "1"), 0.9, lower=False)
+    table = purchases().assign(value=0.5)
+    linear = charts.purchase_chart(table, STYLE, share, "extra nodes").layout
+    assert list(linear.yaxis.ticktext) == ["0 %", "22.5 %", "45 %", "67.5 %", "90 %"]
+    assert linear.xaxis.tickprefix is None
 
 
-def test_what_comes_nearest_is_in_sight_where_nobody_meets_the_target() -> None:
-    figure = charts.capacity_curve(
-        readings().assign(holds=False), STYLE, charts.SweepTarget(DELAY, 60.0), (2, 7), "nodes"
-    )
-    assert figure.layout.yaxis.range[1] >= 1800 / 60
-
-
-def test_a_mix_shows_what_was_tried() -> None:
-    table = pd.DataFrame(
-        {
-            "size": [1, 2],
-            "second": [3, 2],
-            "value": [60.0, 7200.0],
-            "holds": [True, False],
-            "usd_per_h": [10.0, 12.0],
-        }
-    )
-    rows = charts.NodeRange("<a>", 0, 4), charts.NodeRange("b", 0, 4)
-    figure = charts.mix_map(table, charts.SweepTarget(DELAY, 600.0), rows, (1, 3))
-    assert [(list(trace.x), list(trace.y)) for trace in figure.data] == [
-        ([1], [3]),
-        ([2], [2]),
-        ([1], [3]),
+def test_rings_are_always_named_and_others_where_free() -> None:
+    notes = {note.text: note for note in drawn_purchases().layout.annotations}
+    assert {"<b>A: 9 T4</b>", "<b>B&lt;b&gt;: buy nothing</b>"} <= notes.keys()
+    assert {"A: 5 A100", "what you own", "target: 1 h"} <= notes.keys()
+    assert "1 A100" not in notes
+    crowded = pd.concat([purchases()] * 12, ignore_index=True)
+    crowded["x"] += np.arange(len(crowded))
+    target = charts.SweepTarget(DELAY, 3600.0)
+    texts = [
+        note.text
+        for note in charts.purchase_chart(crowded, STYLE, target, "extra nodes").layout.annotations
     ]
-    assert figure.data[1].customdata[0] == "2 h, $12.00 per hour"
-    assert figure.layout.xaxis.title.text == "&lt;a&gt; nodes"
-    assert figure.layout.yaxis.range == (-0.5, 4.5)
+    assert texts.count("<b>A: 9 T4</b>") == 12
+    assert texts.count("what you own") < 12
 
 
 def points(values: list[float], failed: list[int] | None = None) -> pd.DataFrame:
@@ -189,3 +184,16 @@ def test_units_suit_the_largest_value() -> None:
 )
 def test_a_label_has_an_interval_where_its_ends_differ(low: float, high: float, text: str) -> None:
     assert sweeps._hover_text(DELAY, (3600.0, low, high)) == text
+
+
+def test_the_best_for_the_money_is_cheaper_than_all_as_good() -> None:
+    table = pd.DataFrame(
+        {
+            "policy": ["A", "A", "A", "A", "B"],
+            "x": [2.0, 1.0, 3.0, 0.0, 9.0],
+            "value": [5.0, 7.0, 5.0, 1.0, 8.0],
+            "completed": [1.0, 1.0, 1.0, 0.5, 1.0],
+        }
+    )
+    assert views.best_for_money(table, lower=True).tolist() == [True, True, False, False, True]
+    assert views.best_for_money(table, lower=False).tolist() == [False, True, False, False, True]

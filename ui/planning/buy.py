@@ -1,8 +1,7 @@
-"""The tab "Capacity" of Plan (fewest nodes for a target), and searches in the URL."""
+"""The tab "Buy" of Plan (the cheapest purchase for a target), and searches in the URL."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -17,8 +16,8 @@ from trainyard.study.sweep import Sweep
 from trainyard.sweeps import summaries
 from trainyard.traces import new_study
 from ui import server, state, url_params, words
-from ui.planning import capacity_form as plan_form
-from ui.planning import capacity_results as plan_results
+from ui.planning import buy_form as plan_form
+from ui.planning import buy_results as plan_results
 from ui.planning import run_panel as plan_live
 from ui.planning import sweep_form
 from ui.planning.run_panel import Recipe
@@ -77,16 +76,15 @@ def match_link(recipe: T) -> T:
 
     Notes
     -----
-    A form returns 1.0 for 1 and sets the thoroughness itself: the search is equal, but its id
-    would differ.
+    A form returns 1.0 for 1 and sets ranges and thoroughness itself: the search is equal, but its
+    id would differ.
     """
     linked: T | None = st.session_state.get(_ADOPTED)
-    comparable = (
-        replace(recipe, check=linked.check)
-        if isinstance(recipe, SizeQuestion) and isinstance(linked, SizeQuestion)
-        else recipe
-    )
-    return linked if linked is not None and comparable == linked else recipe
+    if isinstance(recipe, SizeQuestion) and isinstance(linked, SizeQuestion):
+        values = plan_form.request_of(linked)
+        is_equal = recipe.study == linked.study and plan_form.request_of(recipe) == values
+        return linked if is_equal else recipe
+    return linked if linked is not None and recipe == linked else recipe
 
 
 def write_url(recipe: Recipe) -> None:
@@ -121,7 +119,7 @@ def runnable_study() -> Study | None:
 
 
 def draw() -> None:
-    """Draw the tab "Capacity": the form, its search and its results."""
+    """Draw the tab "Buy": the form, its search and its results."""
     study = runnable_study()
     if study is None:
         return
@@ -139,12 +137,11 @@ def draw() -> None:
         st.error(words.plain(str(error)), icon=":material/error:")
         return
     write_url(question)
-    runs_per_policy = question.most_runs // len(study.allocators)
     panel = plan_live.Panel(
         question,
         "Search",
-        question.most_runs,
-        f"at most {words.plural(question.most_runs, 'run')} ({runs_per_policy:,} per policy)",
+        question.expected_runs,
+        f"about {words.plural(question.expected_runs, 'run')}",
         partial(plan_results.draw, question, library.recipe_id(question)),
         button_place=sentence_row,
     )
