@@ -242,10 +242,10 @@ def open_explore(page: Page) -> None:
 
 
 def open_plan(page: Page) -> None:
-    """Open Plan and search the fewest nodes that keep a wait."""
-    open_page(page, "Plan")
+    """Open Plan and search the cheapest purchase that keeps a wait."""
+    page.get_by_role("link", name="Plan", exact=True).click()
     search = page.get_by_role("button", name="Search", exact=True)
-    answer = page.get_by_role("heading", name=re.compile("^(SRTF|FIFO|EASY).* needs "))
+    answer = page.get_by_role("heading", name=re.compile("^You own "))
     answer.or_(search).first.wait_for()
     if search.count():  # otherwise the answer is stored
         search.click()
