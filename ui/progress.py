@@ -34,7 +34,8 @@ def describe_briefly(session: state.Session) -> str:
     live = session.live_jobs
     started = [job for job in live if not job.place]
     if not started:
-        return f"{_ordinal(min(job.place for job in live))} in the queue"
+        place = min((job.place for job in live), default=0)
+        return f"{_ordinal(place)} in the queue" if place else "finishing"
     left_s = [_estimate_left_s(session, job) for job in live]
     known_s = [left for left in left_s if left is not None]
     left = f" · {words.time(max(*known_s, 1.0))} left" if len(known_s) == len(live) else ""

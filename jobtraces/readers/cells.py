@@ -480,7 +480,7 @@ def localized_numbers(cells: pd.Series, decimal: str = "point") -> pd.Series:
     Parameters
     ----------
     cells : Series of str
-        Cells, "" where missing.
+        Stripped cells, "" where missing.
     decimal : {"point", "comma"}
         The decimal sign; the other sign separates thousands.
     """

@@ -148,7 +148,8 @@ def test_search_the_fewest_nodes(app: str, visit: Visit) -> None:
     page.get_by_role("button", name="Search", exact=True).click()
     main = page.get_by_test_id("stMain")
     expect(main.locator("h1").first).to_have_text(
-        re.compile(r"^EASY backfilling needs 1 node; FIFO needs 2\.")
+        "You own 1 V100 node. For 95 % of waits under 1 h: FIFO needs 1 T4 node (+$2,000 a month),"
+        " EASY backfilling none."
     )
     expect(main.get_by_test_id("stProgress")).to_have_count(0)
     expect(main.locator(".js-plotly-plot")).to_have_count(1)

@@ -56,6 +56,8 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         window = main.locator(".st-key-compare_chip button").first
         expect(window).to_have_text(re.compile(r"Day \d+, \d\d:\d\d – day \d+, \d\d:\d\d"))
         told = window.inner_text().partition("\n")[0].strip()
+        zoomed = re.compile("^In this window, with SRTF the average job completes in ")
+        expect(main.locator("h1.ty-answer")).to_have_text(zoomed)
         page.get_by_role("link", name="Explore", exact=True).click()
         expect(page.locator(".st-key-machines .js-plotly-plot")).to_be_visible()
         expect(main.get_by_text(told).first).to_be_visible()
@@ -63,7 +65,9 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         shared = _shared(page)
         assert len(shared) <= 300
         expect(visit(shared)).to_have_url(re.compile("[?&]t0="))
-        _another_policy(page, headline)
+        _another_policy(page, zoomed)
+        main.get_by_role("button", name="✕").click()
+        expect(main.locator("h1.ty-answer")).not_to_contain_text("In this window")
         with page.expect_download() as waiting:
             bar.get_by_role("button", name="Share").click()
             page.get_by_role("button", name="Report (HTML)").first.click()
@@ -79,9 +83,10 @@ def test_five_minutes(store: Path, visit: Visit, browser: Browser, tmp_path: Pat
         expect(drawer).to_have_count(0)
         expect(private.locator(".st-key-bar").get_by_text("Up to date")).to_be_visible()
         private.get_by_role("link", name="Compare", exact=True).click()
-        expect(again.locator("h1.ty-answer")).to_have_text(headline)
+        expect(again.locator("h1.ty-answer")).to_have_text(zoomed)
         again.get_by_role("button", name="✕").click()
         expect(again.get_by_role("button", name="✕")).to_have_count(0)
+        expect(again.locator("h1.ty-answer")).to_have_text(headline)
         expect(private).not_to_have_url(re.compile("t0="))
     _offline(browser, tmp_path / "report.html", said)
 
@@ -107,7 +112,7 @@ def _shared(page: Page) -> str:
     return link.strip()
 
 
-def _another_policy(page: Page, headline: str) -> None:
+def _another_policy(page: Page, headline: re.Pattern[str]) -> None:
     """Add a policy and run it: what was shown stays until the new result is there."""
     main, bar = page.get_by_test_id("stMain"), page.locator(".st-key-bar")
     page.get_by_role("link", name="Policies", exact=True).click()

@@ -76,11 +76,11 @@ def test_a_job_says_what_the_policies_mean_for_it(visit: Open, three: Study) -> 
     app = opened(visit("compare", three), "second", high="SRTF")
     assert title(app) == "Job second · ann · 4 GPUs"
     said = texts(app)
-    assert "**Done" in said
+    assert "**Completed" in said
     assert "submitted day 1, 00:01" in said.replace("\u2060", "")
     assert why(app)["FIFO"].startswith("First by submission; this job needs")
     assert why(app)["SRTF"] == "A shorter job arrived: job third (1 GPU, 1 min left) (1 min)."
-    for row in ("Waited to start", "Ran", "Waited again", "Interruptions", "Done"):
+    for row in ("Waited to start", "Ran", "Waited again", "Interruptions", "Completed"):
         assert row in said
 
 
@@ -200,7 +200,7 @@ def test_a_job_without_gpus_and_copies_on_several_nodes(
     finish(pool, study)
     app = opened(visit("compare", study), "first")
     assert title(app) == "Job first · ann · 2 cores"
-    assert "Done under FIFO" in texts(app)
+    assert "Completed under FIFO" in texts(app)
 
 
 def test_names_from_outside_stay_text(visit: Open, tiny: Study, pool: FakePool) -> None:

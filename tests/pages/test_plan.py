@@ -23,6 +23,7 @@ from trainyard.study.study import Study
 from trainyard.study.sweep import Axis, Sweep
 from trainyard.sweeps import summaries
 from trainyard.sweeps.plan import PlanRun
+from trainyard.traces import new_study
 from ui import browser_identity
 from ui.planning import run_panel as plan_live
 from ui.planning.run_panel import Recipe
@@ -211,6 +212,17 @@ class Slow(PlanRun):
         self._state, self.began_s = "running", time.monotonic()
         self._stop.wait(600)
         self._end("cancelled")
+
+
+def test_types_without_a_price_are_not_offered_beside_priced_ones(
+    visit: Open, study: Study
+) -> None:
+    cluster = Cluster.parse("4x8:mygpu,4x8:a100")
+    app = visit("plan", new_study.with_cluster(study, cluster))
+    sound(app)
+    (types,) = app.multiselect
+    assert not [label for label in types.options if "mygpu" in label.lower()]
+    assert "A100" in types.options
 
 
 def test_while_it_runs_the_form_is_locked_and_cancel_ends_it(

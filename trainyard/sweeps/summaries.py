@@ -152,28 +152,30 @@ def change_text(metric: str, before: float, after: float) -> str:
 def purchase_text(question: SizeQuestion, size: Size, *, short: bool = False) -> str:
     """Return what a mix adds to the owned nodes: "12 T4 nodes", "1 A100 + 3 T4 nodes".
 
-    Removed nodes are written with a minus sign; "nothing" if the mix is the owned one. `short`
-    leaves out "nodes".
+    Removed nodes follow, as in "1 A100 node, 4 V100 nodes fewer"; "nothing" if the mix is the owned
+    one. `short` leaves out "nodes".
     """
     counts = [count - own for count, own in zip(size, question.owned, strict=True)]
-    parts = [
-        f"{'−' if count < 0 else ''}{abs(count)} {group_name(question.rows[at])}"
-        for at, count in zip(question.groups, counts, strict=True)
-        if count
-    ]
-    if not parts:
-        return "nothing"
-    noun = "" if short else " node" if sum(map(abs, counts)) == 1 else " nodes"
-    return f"{' + '.join(parts)}{noun}"
+    parts = []
+    for sign, end in ((1, ""), (-1, " fewer")):
+        numbers = {at: sign * count for at, count in zip(question.groups, counts, strict=True)}
+        names = [f"{n} {group_name(question.rows[at])}" for at, n in numbers.items() if n > 0]
+        noun = (
+            "" if short else " node" if sum(max(n, 0) for n in numbers.values()) == 1 else " nodes"
+        )
+        parts += [f"{' + '.join(names)}{noun}{end}"] if names else []
+    return ", ".join(parts) or "nothing"
 
 
 def extra_cost_text(question: SizeQuestion, size: Size) -> str:
-    """Return the extra price of a mix per month, in hundreds: "+$85,600 a month"."""
+    """Return the extra price of a mix per month, in hundreds: "+$85,600"; "" without prices."""
+    if not question.price_per_h(size):
+        return ""
     usd = question.extra_per_month(size)
     if abs(usd) < 0.01:
-        return "$0 a month"
+        return "$0"
     sign = "−" if usd < 0 else "+"
-    return f"{sign}{money(round(abs(usd), -2) or round(abs(usd), 2))} a month"
+    return f"{sign}{money(round(abs(usd), -2) or round(abs(usd), 2))}"
 
 
 def fixed_nodes_text(question: SizeQuestion) -> str:
@@ -223,17 +225,20 @@ def _need_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
         return ""
     if reading.size == question.owned:
         return "none"
-    nodes = (
-        more_text(question, reading.size)
-        if reading is answer.alone
-        else purchase_text(question, reading.size)
-    )
-    cost = extra_cost_text(question, reading.size) if question.price_per_h(reading.size) else ""
-    return f"{'' if answer.over else 'at most '}{nodes}{f' ({cost})' if cost else ''}"
+    is_alone = reading is answer.alone
+    nodes = (more_text if is_alone else purchase_text)(question, reading.size)
+    cost = extra_cost_text(question, reading.size)
+    at_most = "" if answer.over else "at most "
+    return f"{at_most}{nodes}{f' ({cost} a month)' if cost else ''}"
 
 
 def more_text(question: SizeQuestion, size: Size) -> str:
-    """Return the nodes of the first type beyond the owned ones: "5 more", "2 fewer"."""
+    """Return the nodes of the first type beyond the owned ones: "5 more", "2 fewer".
+
+    With other changes the whole purchase, see `purchase_text`.
+    """
+    if size[1:] != question.owned[1:]:
+        return purchase_text(question, size)
     more = size[0] - question.owned[0]
     return f"{abs(more)} {'more' if more > 0 else 'fewer'}"
 
@@ -243,18 +248,19 @@ def cheaper_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
     best, alone = answer.best, answer.alone
     if best is None or alone is None or best.size == alone.size or not question.owned[0]:
         return ""
+    if not (cost := extra_cost_text(question, best.size)):
+        return ""
     return (
-        f"Cheaper for {answer.policy}: {purchase_text(question, best.size)},"
-        f" {extra_cost_text(question, best.size)}. Average completion is then"
-        f" {time(best.jct_mean_s)}, against {time(alone.jct_mean_s)} with"
-        f" {purchase_text(question, alone.size)}."
+        f"Cheaper for {answer.policy}: {purchase_text(question, best.size)}, {cost} a month."
+        f" Average completion is then {time(best.jct_mean_s)}, against {time(alone.jct_mean_s)}"
+        f" with {purchase_text(question, alone.size)}."
     )
 
 
 def missed_text(answer: PolicyAnswer, question: SizeQuestion) -> str:
     """Return the sentence on a policy that meets the target with no mix, with its nearest miss."""
     usd = question.budget_per_month
-    within = "" if math.isinf(usd) else f" for up to {money(round(usd, -2))} a month"
+    within = "" if math.isinf(usd) else f" for up to {money(max(round(usd, -2), 0.0))} a month"
     return f"{answer.policy} misses the target{within}: {nearest_miss(answer, question)}."
 
 
@@ -299,7 +305,7 @@ def parse_limit(metric: str, text: str) -> float:
     ParameterError
         If the text is not such a value.
     """
-    match = _AMOUNT.fullmatch(text.strip().replace(",", ""))
+    match = _AMOUNT.fullmatch(re.sub(r",(?=\d{3}(?!\d))", "", text.strip()))
     unit = COLUMNS[metric].unit
     scale = dict(_SCALES[unit]).get(match["unit"].lower()) if match is not None else None
     if match is None or scale is None:

@@ -240,7 +240,9 @@ def build(
     choice = replace(choice, goal=choice.goal or next(iter(report.headlines)))
     seen = compared if compared.window == choice.window else compared.with_window(choice.window)
     is_overloaded = report.first_headline.verdict == "overload"
-    if group is not None and compared.before is not None:
+    if group is None:
+        group_before = None
+    elif compared.before is not None:
         before = group_before and _of_group(compared.before, group_before)
         compared, seen = replace(compared, before=before), replace(seen, before=before)
     table = _table(compared, group)
@@ -286,8 +288,14 @@ def _headline(
     if high in compared.earlier and whole.subject:
         whole = Headline("nothing", f"{high} runs when the slider rests.", high)
     if group is None:
-        none = ". No job was submitted in this window: all figures are of whole runs"
-        return whole, facts + (none if choice.window is not None else "")
+        if choice.window is None:
+            return whole, facts
+        why = (
+            "No such job was submitted in this window"
+            if compared.baseline
+            else "The baseline has no result"
+        )
+        return whole, f"{facts}. {why}: all figures are of all jobs of the whole run"
     of_group = group.headline_of(high, choice.goal)
     if of_group is None or whole.verdict in ("overload", "nothing"):
         return whole, f"{'All jobs' if choice.window is None else 'Whole run'}: {facts}"

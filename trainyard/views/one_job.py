@@ -164,7 +164,7 @@ def table(shown: JobStory, *, dark: bool = False) -> str:
         ("Restarted, moved", [_time(one.paused_s) for one in columns]),
         ("Waited again", [_time(one.stopped_s) for one in columns]),
         ("Interruptions", [f"{one.stops:,}" for one in columns]),
-        ("Done", [_done(one, shown.clock) for one in columns]),
+        ("Completed", [_done(one, shown.clock) for one in columns]),
     ]
     if not any(one.paused_s for one in columns):
         del rows[2]
@@ -232,15 +232,15 @@ def _sentence(under: Sequence[JobUnder]) -> str:
         return "; ".join(_outcome_clause(one) for one in under)
     later_s = first.finish_s - other.finish_s
     if abs(later_s) < _SAME_S:
-        return f"Done at the same time under {first.title} and {other.title}"
+        return f"Completed at the same time under {first.title} and {other.title}"
     than = "later" if later_s > 0 else "earlier"
-    return f"Done {formatting.duration(abs(later_s))} {than} under {first.title}"
+    return f"Completed {formatting.duration(abs(later_s))} {than} under {first.title}"
 
 
 def _outcome_clause(one: JobUnder) -> str:
     """Return the clause on how a job ended under a policy, such as "Refused by FIFO"."""
     if math.isfinite(one.finish_s):
-        return f"Done under {one.title}"
+        return f"Completed under {one.title}"
     if one.outcome == "impossible":
         return f"Fits no node of this cluster, so it never starts under {one.title}"
     if one.outcome == "refused":

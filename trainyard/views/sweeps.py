@@ -183,10 +183,10 @@ def purchase_chart(
     table["is_best_for_money"] = best_for_money(table, lower=question.lower)
     amount = _amount(question.metric)
     table["text"] = [
-        charts.literal(
-            f"{policy}: {name}, {extra_cost_text(question, mix)}, {BY_UNIT[amount.unit](value)}"
-        )
+        charts.literal(f"{policy}: {', '.join(part for part in parts if part)}")
         for policy, name, mix, value in table[["policy", "name", "mix", "value"]].to_numpy(object)
+        for cost in (extra_cost_text(question, mix),)
+        for parts in ((name, f"{cost} a month" if cost else "", BY_UNIT[amount.unit](value)),)
     ]
     table["mix"] = [",".join(map(str, mix)) for mix in table["mix"]]
     figure = charts.purchase_chart(

@@ -26,7 +26,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
 function listen(s) {
   const on = (target, name, act) => target.addEventListener(name, act, { signal: s.end.signal, passive: name !== "keydown" });
   on(document, "pointermove", (event) => hover(s, event));
-  on(document, "pointerdown", (event) => (s.down = found(s, event)));
+  on(document, "pointerdown", (event) => (s.down = event.button === 0 ? found(s, event) : null));
   on(document, "pointerup", (event) => up(s, event));
   on(document, "ty-cursor", ({ detail: { row, t, text } }) => (s.hover = hair(s, s.hover, (t - s.data.window[0]) / (s.data.window[1] - s.data.window[0]), `${s.data.rows[row]} · ${text}`, "")));
   on(s.root, "keydown", (event) => key(s, event));

@@ -362,7 +362,7 @@ function point(s, target, place, zoom) {
   const on = (name, act) => target.addEventListener(name, act);
   let from = null, tapped = null;
   on("pointermove", (event) => place(event));
-  on("pointerdown", (event) => (from = { x: event.clientX, y: event.clientY, at: place(event) }));
+  on("pointerdown", (event) => event.button === 0 && (from = { x: event.clientX, y: event.clientY, at: place(event) }));
   on("pointercancel", () => (from = null));
   on("pointerleave", () => s.pinned && target === s.map && move(s, s.pinned, true));
   on("pointerup", (event) => {

@@ -80,7 +80,7 @@ function advance(line, { note, share, kind }) {
 
 window.trainyardProgress = ({ data }) => {
   const root = document.querySelector(`.st-key-${data.id} .ty-ledger`), s = root && states.get(root);
-  s?.data.rows.forEach((row, at) => row.title in data.rows && ([row.note, row.share] = data.rows[row.title], advance(s.lines[at], row)));
+  s?.data.rows.forEach((row, at) => Object.hasOwn(data.rows, row.title) && ([row.note, row.share] = data.rows[row.title], advance(s.lines[at], row)));
 };
 
 /** Show on each box whether the lines of its policy are hidden. */

@@ -8,7 +8,7 @@ from typing import Final
 
 import streamlit as st
 
-from sim.cluster import KNOWN_TYPES, NodeGroup
+from sim.cluster import KNOWN_TYPES, Cluster, NodeGroup
 from sim.errors import ParameterError
 from sim.metrics.registry import COLUMNS
 from trainyard.formatting import gpu_type
@@ -105,7 +105,7 @@ def request_of(question: SizeQuestion) -> PlanRequest:
         ),
         question.metric,
         question.limit,
-        round(question.budget_per_month, 2),
+        max(round(question.budget_per_month, 2), 0.0),
         study.base.trace.load,
         study.repeats,
         question.low != question.owned,
@@ -265,13 +265,17 @@ def _type_labels(study: Study) -> dict[NodeType, str]:
 
     Rows with equal names get their number. Only types with a price are offered.
     """
-    rows = study.base.cluster.groups
+    cluster = study.base.cluster
+    rows = cluster.groups
     names = [group_name(row) for row in rows]
     labels: dict[NodeType, str] = {
         at: words.plain(f"{name} (row {at + 1})" if names.count(name) > 1 else name)
         for at, name in sorted(enumerate(names), key=lambda item: (-rows[item[0]].count, item[0]))
+        # A type without a price would count as free.
+        if not cluster.price_per_hour
+        or Cluster((replace(rows[at], count=1),), cluster.types).price_per_hour
     }
-    if _model_row(study).gpus and study.base.cluster.price_per_hour:
+    if _model_row(study).gpus and cluster.price_per_hour:
         labels |= {
             name: gpu_type(name)
             for name, kind in KNOWN_TYPES.items()

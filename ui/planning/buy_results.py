@@ -149,7 +149,7 @@ def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...
     return (
         summaries.purchase_text(question, best.size) if is_bought else "nothing to buy",
         f"{before:,} → {after:,}",
-        summaries.extra_cost_text(question, best.size).removesuffix(" a month"),
+        summaries.extra_cost_text(question, best.size) or words.MISSING,
         summaries.change_text(question.metric, now.value if now else float("nan"), best.value),
         summaries.change_text(
             "jct_mean_s", now.jct_mean_s if now else float("nan"), best.jct_mean_s
@@ -158,8 +158,15 @@ def _table_cells(question: SizeQuestion, answer: PolicyAnswer) -> tuple[str, ...
         if alone is None
         else "none"
         if alone.size == question.owned
-        else f"{summaries.more_text(question, alone.size)},"
-        f" {summaries.extra_cost_text(question, alone.size).removesuffix(' a month')}",
+        else ", ".join(
+            filter(
+                None,
+                (
+                    summaries.more_text(question, alone.size),
+                    summaries.extra_cost_text(question, alone.size),
+                ),
+            )
+        ),
     )
 
 
@@ -188,7 +195,7 @@ def _draw_suggestions(question: SizeQuestion, missed: Sequence[PolicyAnswer]) ->
     request = plan_form.request_of(question)
     with st.container(horizontal=True):
         more = money(2 * request.budget)
-        if request.budget < float("inf") and st.button(
+        if 0 < request.budget < float("inf") and st.button(
             f"Search up to {words.plain(more)} a month",
             key="way/wider",
             icon=":material/open_in_full:",

@@ -159,9 +159,11 @@ def test_headlines_in_full() -> None:
 
 def test_purchases_and_changes_as_text() -> None:
     texts = [summaries.purchase_text(question(), size) for size in ((4, 0), (5, 0), (2, 3))]
-    assert texts == ["nothing", "1 A100 node", "−2 A100 + 3 T4 nodes"]
+    assert texts == ["nothing", "1 A100 node", "3 T4 nodes, 2 A100 nodes fewer"]
+    assert summaries.more_text(question(), (6, 0)) == "2 more"
+    assert summaries.more_text(question(), (6, 1)) == "2 A100 + 1 T4 nodes"
     assert summaries.purchase_text(question(), (5, 2), short=True) == "1 A100 + 2 T4"
-    assert summaries.extra_cost_text(question(), (4, 0)) == "$0 a month"
+    assert summaries.extra_cost_text(question(), (4, 0)) == "$0"
     assert summaries.change_text("queue_p95_s", 33_840.0, 1620.0) == "9.4 h → 0.45 h"
     assert summaries.change_text("utilisation", 0.5, 0.25) == "50.0 % → 25.0 %"
 
@@ -193,7 +195,8 @@ def test_targets_are_typed_as_they_are_written() -> None:
         assert summaries.parse_limit(metric, text) == pytest.approx(limit)
     assert summaries.parse_limit("queue_p95_s", "90 Minutes") == 5400.0
     assert summaries.parse_limit("queue_p95_s", "2") == 7200.0
-    for wrong in ("", "soon", "1 fortnight", "-1 h", "nan", "1 h 2"):
+    assert summaries.parse_limit("cost_cluster_usd", "$120,000") == 120_000.0
+    for wrong in ("", "soon", "1,5 h", "1 fortnight", "-1 h", "nan", "1 h 2"):
         with pytest.raises(ParameterError, match="45 s, 30 min, 1 h or 2 days"):
             summaries.parse_limit("queue_p95_s", wrong)
 

@@ -145,6 +145,18 @@ def test_a_group_without_its_figures_before_tells_none(view: ComparisonView) -> 
     assert told.change.changes == "1 → 2 V100 nodes"
 
 
+def test_a_window_without_jobs_compares_whole_runs_with_whole_runs(view: ComparisonView) -> None:
+    before = view.runs.before
+    assert before is not None
+    way = before.details.groupings["size"]
+    some = before.details.of_jobs((way.title, way.names[0]))
+    assert some is not None
+    told = build(view.runs, SRTF, None, some)
+    assert told.change is not None
+    assert view.change is not None
+    assert told.change.figures == view.change.figures
+
+
 def test_from_nothing_is_no_percentage_but_not_the_same(view: ComparisonView) -> None:
     assert view.change is not None
     wait = ledger.ALL["wait_mean_s"]

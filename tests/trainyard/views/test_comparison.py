@@ -326,6 +326,11 @@ def test_a_window_without_submissions_says_that_figures_are_of_the_whole_run(
     window = last_s + 1.0, last_s + 2.0
     assert compared.details.of_jobs(None, window) is None
     view = build(compared, replace(SRTF, window=window), None)
-    assert view.facts.endswith("No job was submitted in this window: all figures are of whole runs")
+    assert view.facts.endswith(
+        "No such job was submitted in this window: all figures are of all jobs of the whole run"
+    )
+    report = replace(compared.report, baseline="")
+    unfinished = build(replace(compared, report=report), replace(SRTF, window=window), None)
+    assert "The baseline has no result: all figures are of all jobs" in unfinished.facts
     assert view.of_what == "Whole run"
     assert "Longest queue" not in {tile.title for tile in view.tiles}

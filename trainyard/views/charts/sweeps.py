@@ -27,6 +27,7 @@ from trainyard.views.charts.theme import (
     legend_px,
     literal,
     narrow_legend_px,
+    visible,
     with_opacity,
 )
 
@@ -397,7 +398,7 @@ def purchase_chart(
     """
     drawn = table[np.isfinite(table["value"])]
     ticks, y_of = _purchase_scale(drawn["value"].max() if len(drawn) else 0.0, target)
-    drawn = drawn.assign(y=y_of(drawn["value"].to_numpy(np.float64)))
+    drawn = drawn.assign(y=y_of(drawn["value"].to_numpy(np.float64))).sort_values("x")
     left, right = min(drawn["x"].min(), 0.0), max(drawn["x"].max(), 1.0)
     room = 0.03 * (right - left)
     names = [name for name in style if (drawn["policy"] == name).any()]
@@ -482,6 +483,7 @@ def _purchase_traces(table: pd.DataFrame, colour: str, right: float) -> list[Tra
         "x": [*best["x"], right],
         "y": [*best["y"], best["y"].iloc[-1]],
         "line": {"color": colour, "width": LINE_PX, "shape": "hv"},
+        "legendgroup": visible(str(best["policy"].iloc[0])),
         "hoverinfo": "skip",
     }
     looks: list[tuple[pd.DataFrame, Trace]] = [

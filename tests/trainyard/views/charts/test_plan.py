@@ -71,6 +71,17 @@ def test_the_axis_of_waits_is_a_square_root_with_round_times() -> None:
     assert linear.xaxis.tickprefix is None
 
 
+def test_names_are_at_the_ends_of_lines_in_any_order_of_purchases() -> None:
+    target = charts.SweepTarget(DELAY, 3600.0)
+    mixed = purchases().iloc[[3, 1, 4, 0, 2]]
+    figures = [
+        charts.purchase_chart(table, STYLE, target, "extra cost").layout.annotations
+        for table in (purchases(), mixed)
+    ]
+    ends = [{note.text: note.y for note in notes if note.xref == "paper"} for notes in figures]
+    assert ends[0] == ends[1] != {}
+
+
 def test_rings_are_always_named_and_others_where_free() -> None:
     notes = {note.text: note for note in drawn_purchases().layout.annotations}
     assert {"<b>A: 9 T4</b>", "<b>B&lt;b&gt;: buy nothing</b>"} <= notes.keys()
