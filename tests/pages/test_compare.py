@@ -228,6 +228,21 @@ def test_overload_is_said_and_its_ways_out_change_the_scenario_and_run_it(
     assert app.button(key="undo").label == "Undo"
 
 
+def test_under_overload_a_policy_that_runs_has_its_progress(visit: Open, pool: FakePool) -> None:
+    week = new_study.with_cluster(new_study.sample_study("week"), Cluster.parse("1x8:v100"))
+    study = new_study.with_policies(week, (Spec("fifo"), Spec("srtf"), Spec("easy")))
+    app = visit("compare", study)
+    app.button(key="run_here").click().run()
+    pool.jobs[2].progress = Progress(6, 12, 3600.0, 7200.0)
+    finish(pool, study, [0, 1])
+    for job in pool.jobs[:2]:
+        job.state = "done"
+    app.run()
+    sound(app)
+    assert rows(app)["EASY backfilling"]["share"] == 0.5
+    assert not FOLD.search(texts(app))
+
+
 def test_enough_gpus_are_looked_for_on_plan(visit: Open, pool: FakePool) -> None:
     study = new_study.with_cluster(new_study.sample_study("week"), Cluster.parse("1x8:v100"))
     study = new_study.with_policies(study, (Spec("fifo"),))

@@ -134,6 +134,8 @@ def _draw_view(view: ComparisonView, fault: str) -> bool:
             headline.draw_change(view.change, is_draft=view.is_draft)
         is_judged = view.is_draft or not view.is_overloaded
         if not shows_charts(view):
+            if headline.is_unfinished(view.runs.runs):
+                _draw_ledger(view)  # for the progress of the others
             headline.draw_notes(view, has_ledger=False)
             return True
         if is_judged:

@@ -321,11 +321,11 @@ def _highest(course: Course) -> dict[str, float]:
 
 def _strip_label(height: int, title: str) -> Trace:
     """Return the label in the strip of the policy `title`, as an annotation."""
-    # At the bottom, away from time labels of two lines above the strip.
-    place = {"xref": "paper", "x": 1, "xanchor": "right", "xshift": -2, "yref": "paper"}
-    place |= {"y": _domain(_STRIP_PX, height)[0], "yanchor": "bottom"}
+    # In the column of the names, away from the bars.
+    place = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 8, "yref": "paper"}
+    place |= {"y": _domain(_STRIP_PX, height)[0], "yanchor": "bottom", "align": "left"}
     font = {"size": 13, "color": NEUTRAL}
-    text = f"{literal(title[:20])}, whole run" if title else "whole run"
+    text = f"{literal(title[:14])}<br>whole run" if title else "whole run"
     return {"text": text, "showarrow": False, "font": font, **place}
 
 
