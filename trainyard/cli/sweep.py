@@ -264,14 +264,16 @@ def check_duration(
 
 
 def run_with_progress(
-    run: ScenarioBatch, name: str, total: int | None, stream: TextIO = sys.stderr
+    run: ScenarioBatch, name: str, total: int | None, stream: TextIO | None = None
 ) -> None:
     """Run a batch to its end with progress on a terminal; an interrupt keeps finished runs.
 
-    A batch that is complete is not run. An interrupt leaves it in state "cancelled".
+    A batch that is complete is not run. An interrupt leaves it in state "cancelled". `stream`:
+    None = standard error.
     """
     if run.complete:
         return
+    stream = stream or sys.stderr
     run.start()
     began_s = time.monotonic()
     try:
